@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.core.decide.elastic import CALM, GATHER, PATIENCE, RESTART, WARM_UP, WORTH, scale_fault
+from trainmaster.core.decide.elastic import CALM, GATHER, LATE, PATIENCE, RESTART, WARM_UP, WORTH, scale_fault
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, Order, Release
 from trainmaster.core.machine.formation import formation
@@ -175,6 +175,58 @@ def test_a_set_that_was_stored_long_ago_does_not_do() -> None:
     script.tick(CALM + 1000.0)
     script.grant("worker:2", "worker:3")
     assert script.count("resized") == 0
+
+
+def checkpointed(most: int, every: float) -> Script:
+    """Return a gang of 2 to `most` members that has a checkpoint. Two of them run."""
+    checkpoint = {"path": "c", "url": "memory://c", "every": f"{every:g}s"}
+    script = Script(
+        job(worker=role({"min": 2, "max": most}, "group", warm=False), scale={"every": "0s"}, checkpoint=checkpoint)
+    )
+    script.start("worker:0", "worker:1")
+    return script
+
+
+def grant_all(script: Script) -> None:
+    script.grant(*[task.key for task in script.state.tasks.values() if task.is_spare])
+
+
+@pytest.mark.parametrize("every", [300.0, 10.0])
+def test_one_whose_sets_do_not_come_grows_once_that_pays_for_the_lost_work_too(every: float) -> None:
+    script = checkpointed(8, every)
+    grant_all(script)
+    wait_until_worthwhile(script)
+    assert script.count("resized") == 0
+    age = script.last("change-planned")["due"] - script.state.groups[0].began
+    enough = 60.0  # 6 newcomers x 60 s of age = WORTH x 2 members x (RESTART + 60 s of work)
+    assert 6 * enough == pytest.approx(WORTH * 2 * (RESTART + enough))
+    assert age == pytest.approx(max(LATE * every, enough))
+    wait_until_worthwhile(script)
+    assert len(script.last("resized")["joined"]) == 6
+    assert script.last("resized")["restarts"]
+
+
+def test_an_old_job_whose_store_fails_grows_while_little_was_lost_against_its_age() -> None:
+    script = checkpointed(4, 10.0)
+    script.tick(10000.0)
+    script.report("worker:0", "checkpoint", set=1)
+    script.tick(CALM + 1.0)
+    grant_all(script)
+    assert script.last("change-planned")["due"] == script.state.checkpoint_at + LATE * 10.0
+    wait_until_worthwhile(script)
+    assert script.count("resized") == 1
+
+
+def test_work_that_an_earlier_restart_has_lost_is_not_charged_again() -> None:
+    script = checkpointed(8, 10.0)
+    script.tick(10000.0)
+    script.fail("worker:0")
+    script.stopped("worker:1")
+    script.start("worker:0", "worker:1")
+    grant_all(script)
+    assert script.last("change-planned")["due"] == script.now + LATE * 10.0
+    wait_until_worthwhile(script)
+    assert len(script.last("resized")["joined"]) == 6
 
 
 def test_one_that_restarts_anyway_takes_in_who_is_there() -> None:

@@ -16,14 +16,21 @@ costs depends on how the task restarts:
                   times, goes on for t / (r + 1)
       so          it grows once k x t / (r + 1) >= WORTH x n x RESTART, and `scale.every` after the last change
       the work    that the programs have done since their last checkpoint is lost too. So where the job has a checkpoint, it grows within
-                  CALM seconds of a stored set, when that is next to nothing
+                  CALM seconds of a stored set, when that is next to nothing. Where none comes (a program that writes it rarely, a store
+                  that fails), the next set is overdue LATE x `checkpoint.every` after the last one; from then on it grows without one, if
+                  that pays for the lost work too: k x t / (r + 1) >= WORTH x n x (RESTART + the time since the last set, or since the
+                  programs began where that was later). With k / (r + 1) > WORTH x n this holds after a while, at the latest; with less
+                  it holds only for a job that was old when it stored its last set
 
+  Autoscaling that gives members back, and the replacement of a straggler, always wait for a set. They bring less than n members do, which
+  pays for the lost work only where that is little against the job's age, and then a set came lately.
   What a user asks for (`tm scale`) is done at once. Newcomers that arrive within GATHER seconds come in together. All programs wait for
   the last one that begins, so newcomers have WARM_UP seconds for the imports of theirs before it stops any.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,6 +51,9 @@ RESTART = 30.0  # s of its work that a program loses when its group restarts: a 
 PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
 WORTH = 2.0  # how often a growth must bring its cost
 CALM = 5.0  # s after a checkpoint set was stored within which nearly nothing would be lost
+LATE = (
+    3.0  # times `checkpoint.every` without a set after which none is waited for; the agent says then why there is none
+)
 WARM_UP = 30.0  # s after a newcomer's arrival that a gang which runs waits for the imports of its program
 GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
 
@@ -162,15 +172,13 @@ def _join_together(state: State, group: Group, now: float) -> list[Fact]:
     members = sum(whole.values())
     if group.forming or group.doomed or not members or whole[RUNNING] < members:
         return []
-    if (at := _worthwhile(state, group, members)) > now:
+    if (at := _worthwhile(state, group, members, now)) > now:
         return _planned(state, group, at)
-    if not _is_requested(state, group) and not is_calm(state, now):
-        return []  # the next set that is stored brings us here again
     return _resized(state, group, joined=_newcomers(state, group), restarts=True)
 
 
-def _worthwhile(state: State, group: Group, members: int) -> float:
-    """Return when it is worth its cost to take in the spares that are there."""
+def _worthwhile(state: State, group: Group, members: int, now: float) -> float:
+    """Return when it is worth its cost to take in the spares that are there; infinity where that takes another checkpoint set."""
     assert group.sizes is not None
     assert group.began is not None
     complete = all(
@@ -180,8 +188,19 @@ def _worthwhile(state: State, group: Group, members: int) -> float:
     at = group.arrived_at + max(0.0 if complete else GATHER, WARM_UP if group.warming_up else 0.0)
     if _is_requested(state, group):
         return at
-    enough = (1 + group.restarts) * WORTH * members * RESTART / group.arrived
-    return max(at, group.changed + state.known_job.scale.every, group.began + enough)
+    price = (
+        (1 + group.restarts) * WORTH * members / group.arrived
+    )  # s of the group's age for each that its members lose
+    at = max(at, group.changed + state.known_job.scale.every, group.began + price * RESTART)
+    checkpoint = state.known_job.checkpoint
+    if at > now or checkpoint is None or is_calm(state, now):
+        return at
+    kept = max(group.formed, state.checkpoint_at or 0.0)  # the work from then on would be lost
+    at = max(now, kept + LATE * checkpoint.every)
+    if at - group.began >= price * (RESTART + at - kept):
+        return at
+    # Each second adds one to the left side, and the price to the right one.
+    return (group.began + price * (RESTART - kept)) / (1 - price) if price < 1 else math.inf
 
 
 def _is_requested(state: State, group: Group) -> bool:
@@ -222,7 +241,7 @@ def _recent(state: State, group: Group) -> Iterator[Task]:
 
 
 def _planned(state: State, group: Group, at: float) -> list[Fact]:
-    if state.deadlines.get(("change", str(group.number))) == at:
+    if at == math.inf or state.deadlines.get(("change", str(group.number))) == at:
         return []
     return [("change-planned", {"group": group.number, "due": at})]
 

@@ -313,7 +313,7 @@ def _ready(state: State, task: Task, data: Data, at: float) -> None:
 def _generation_formed(state: State, data: Data, at: float) -> None:
     group = state.groups[data["group"]]
     group.generation, group.forming, group.finishing = data["generation"], False, False
-    group.began = at if group.began is None else group.began
+    group.began, group.formed = at if group.began is None else group.began, at
     group.ranks = dict(data["ranks"])
     for key, attempt in data["members"]:
         task = state.tasks[key]

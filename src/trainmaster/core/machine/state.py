@@ -126,6 +126,7 @@ class Group(Plain):
     elastic: list[str] = attrs.field(factory=list)  # the roles whose members come and go, once sized
     requested: dict[str, int] = attrs.field(factory=dict)  # role -> the members that a user wants
     began: float | None = None  # when its first generation was formed
+    formed: float = 0.0  # when its present generation was
     restarts: int = 0  # as a whole, after failures
     changed: float = 0.0  # when its members last changed
     changes: int = 0  # how often they have
