@@ -453,6 +453,22 @@ def test_program_and_template_die_with_the_agent(tmp_path: Path) -> None:
     process_tree.reap_orphans(os.getpid(), ())
 
 
+def test_a_spare_that_was_killed_costs_no_template(tmp_path: Path) -> None:
+    async def act(container: Container) -> None:
+        container.command = [sys.executable, "train.py"]
+        await container.first()
+        warm = container.keeper._template
+        assert warm is not None
+        assert warm._spare is not None
+        os.kill(warm._spare.copy.pid, signal.SIGKILL)
+        await warm._spare.copy.over
+        seen, _outcome, _rest = await container.ended(2)
+        assert seen["heavy_by"] == warm.pid
+        assert container.keeper._template is warm
+
+    warmly(tmp_path, act, LOOK.replace('sys.argv[-1] == "wait"', 'os.environ["RANK"] == "1"'))
+
+
 def test_a_template_is_no_process_of_the_program(tmp_path: Path) -> None:
     async def act(container: Container) -> None:
         await container.first()

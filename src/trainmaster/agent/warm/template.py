@@ -74,10 +74,11 @@ class Template:
         return (int(trouble[0]), trouble[1]) if trouble else None
 
     async def make_spare(self) -> None:
-        """Fork ahead of the next start."""
+        """Fork ahead of the next start, unless there is a fork that lives."""
         if self._spare is None or self._spare.copy.over.done():
-            self._drop_spare()
-            self._spare = await self._fork()
+            spare = await self._fork()
+            self._drop_spare()  # one that was killed, or that was made meanwhile
+            self._spare = spare
 
     async def start(
         self,
@@ -91,7 +92,9 @@ class Template:
         """Start the program in a fork, once others may be met at `store`. Raises TemplateLost where that cannot be."""
         try:
             async with asyncio.timeout(FORKED_WITHIN):
-                fork, self._spare = self._spare or await self._fork(), None
+                await self.make_spare()
+                fork, self._spare = self._spare, None
+                assert fork is not None
                 with fork.conversation:
                     socket.send_fds(fork.conversation, [b"!"], list(descriptors))
                     variables = [f"{name}={value}" for name, value in environ.items()]
