@@ -166,12 +166,14 @@ def test_a_disk_of_the_jobs_own_is_filled_for_a_while(engine: Local, home: Any) 
     with mounted(home.state, "size=24m"):
         job = engine.submit({"worker": role(f"echo ready; while ! test -e '{engine.folder}/go'; do sleep 0.05; done")})
         job.until_line("ready")
-        chaos = Chaos(job.id, 1, lasting=600.0)
+        chaos, descriptors = Chaos(job.id, 1, lasting=600.0), os.listdir("/proc/self/fd")
         try:
             assert str(job.storage) in chaos.strike("fill-disk")
             assert os.statvfs(home.state).f_bavail == 0
         finally:
             chaos.end()
+            chaos.end()
+        assert os.listdir("/proc/self/fd") == descriptors
         assert os.statvfs(home.state).f_bavail > 0
         engine.write("go", "")
         job.succeeded()

@@ -164,11 +164,11 @@ def _fill_disk(chaos: Chaos) -> str:
     """Fill it by a file without a name, which is gone with this process at the latest."""
     seconds, folder = chaos.seconds(*FULL), str(job_storage(chaos.job))
     check_own_disk(chaos.job)
-    filler = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
-    chaos.undo_after(seconds, lambda: os.ftruncate(filler, 0))
+    filler = os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600), "wb", buffering=0)
     with contextlib.suppress(OSError):  # it is full
-        while os.write(filler, b"\0" * (1 << 16)):
+        while filler.write(b"\0" * (1 << 16)):
             pass
+    chaos.undo_after(seconds, filler.close)
     return f"{folder} for {seconds:.1f} s"
 
 
