@@ -88,12 +88,12 @@ class Chaos:
             timer.cancel()
             undo()
 
-    def one(self, kind: str) -> processes.Mark | None:
+    def living_process(self, kind: str) -> processes.Mark | None:
         """Return one of the job's living processes of a kind."""
         living = sorted(processes.living(self.job, kind), key=lambda mark: (mark.task, mark.process.start))
         return self.random.choice(living) if living else None
 
-    def one_task(self) -> str:
+    def running_task(self) -> str:
         """Return one of the tasks that run now. Raises TrainmasterError where nobody knows them, IndexError where there are none."""
         return str(
             self.random.choice(sorted(task["task"] for task in status(self.job)["tasks"] if task["state"] == "running"))
@@ -111,7 +111,7 @@ class Fault(Plain):
 
 def _kill(kind: str) -> Callable[[Chaos], str]:
     def strike(chaos: Chaos) -> str:
-        mark = chaos.one(kind)
+        mark = chaos.living_process(kind)
         return _named(mark) if mark is not None and processes.send(mark.process, signal.SIGKILL) else ""
 
     return strike
@@ -119,14 +119,14 @@ def _kill(kind: str) -> Callable[[Chaos], str]:
 
 def _pause(kind: str) -> Callable[[Chaos], str]:
     def strike(chaos: Chaos) -> str:
-        mark, seconds = chaos.one(kind), chaos.seconds(*PAUSE)
+        mark, seconds = chaos.living_process(kind), chaos.seconds(*PAUSE)
         return f"{_named(mark)} for {seconds:.1f} s" if mark is not None and chaos.pause(mark.process, seconds) else ""
 
     return strike
 
 
 def _slow(chaos: Chaos) -> str:
-    mark, seconds = chaos.one(PROGRAM), chaos.seconds(SLOW, SLOW)
+    mark, seconds = chaos.living_process(PROGRAM), chaos.seconds(SLOW, SLOW)
     if mark is None:
         return ""
     end = time.monotonic() + seconds
@@ -142,7 +142,7 @@ def _slow(chaos: Chaos) -> str:
 
 def _kill_task(chaos: Chaos) -> str:
     try:
-        task = chaos.one_task()
+        task = chaos.running_task()
         kill_task(chaos.job, task, "chaos")
     except (TrainmasterError, IndexError):  # it came to its end meanwhile, or no master answers now
         return ""
@@ -153,7 +153,7 @@ def _cut(chaos: Chaos) -> str:
     drawn = chaos.random.choice(CUTS)
     seconds = drawn if chaos.lasting is None else chaos.lasting
     try:
-        task = chaos.one_task()
+        task = chaos.running_task()
         cut(chaos.job, task, seconds)
     except (TrainmasterError, IndexError):
         return ""

@@ -100,11 +100,11 @@ class Paces:
 
     def take(self, state: State, stimuli: Iterable[Stimulus], now: float) -> Measured | None:
         """Take in the reports among `stimuli`. Return what there is to be seen, where it is time for that."""
-        is_told = False
+        has_report = False
         for stimulus in stimuli:
             if isinstance(stimulus, Report) and stimulus.kind in _TAKEN:
-                is_told = self._hear(state, stimulus, now) or is_told
-        if not is_told or 0.0 <= now - self._looked < LOOK:
+                has_report = self._hear(state, stimulus, now) or has_report
+        if not has_report or 0.0 <= now - self._looked < LOOK:
             return None
         self._looked = now
         for key in [key for key, course in self._courses.items() if not _runs(state, key, course.attempt)]:

@@ -74,7 +74,7 @@ class Attempt:
         self._output: Output | None = None
         self._watching: Watching | None = None
         self._over_at = 0.0  # when the last launch was over
-        self._told_death = False  # `died` was reported
+        self._has_reported_death = False  # `died` was reported
         self._progress, self._halt = Progress(), threading.Event()  # the event halts threads that copy
         self._inputs: dict[str, str] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
@@ -429,8 +429,8 @@ class Attempt:
 
     def _report_death(self, failure: AttemptFailed, outcome: Outcome) -> None:
         """Report, once, that the program failed by itself, before the rest of its end is done."""
-        if self.course.phase == RUNNING and self.course.failed_alone(outcome.well) and not self._told_death:
-            self._told_death = True
+        if self.course.phase == RUNNING and self.course.failed_alone(outcome.well) and not self._has_reported_death:
+            self._has_reported_death = True
             self._report("died", **self._end_fields(failure, outcome))
 
     async def _end_for(self, reason: str, figures: dict[str, Any]) -> Outcome:
