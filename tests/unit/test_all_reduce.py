@@ -258,21 +258,20 @@ def test_a_listener_has_the_address_that_it_is_given() -> None:
 # -- members that differ --
 
 
-def compared(*forms: Form, copies: int = 1) -> list[Any]:
-    """Return what each member raises, or None."""
+def compared(*forms: Form, copies: int = 1, newcomers: int = 0) -> list[Any]:
+    """Return what each member raises, or whether all are alike. `newcomers`: the last so many have no state yet."""
     rows = [Member(f"worker:{rank // copies}", rank % copies, "", "", 0, True) for rank in range(len(forms))]
 
-    def check(ring: Ring) -> str | None:
+    def check(ring: Ring) -> str | bool:
         try:
-            forms[ring.rank].check(
-                rows, ring.rank, [form.brief for form in forms],
+            return forms[ring.rank].is_alike(
+                rows, ring.rank, [form.brief for form in forms], [rank < len(forms) - newcomers for rank in range(len(forms))],
                 lambda content: ring.all_reduce(np.frombuffer(content, "u1")),
             )  # fmt: skip
         except ValueError as error:
             return str(error)
         finally:
             ring.close()  # as who leaves at once
-        return None
 
     members = Members(len(forms))
     try:
@@ -287,12 +286,14 @@ def test_members_that_differ_all_raise_the_same_error() -> None:
         return Form([("the number", "2", ""), ("variable 0", kind, name), ("variable 1", "float32 (1,)", "bias")])
 
     alike = form("float32 (10, 64)")
-    assert compared(alike, form("float32 (10, 64)", "fc_1"), alike) == [None] * 3, "names may differ"
+    assert compared(alike, form("float32 (10, 64)", "fc_1"), alike) == [True] * 3, "names may differ"
     text = (
         'members differ in what they train: variable 0 "fc" is float32 (10, 64) at worker:0 and worker:2,'
         " float16 (10, 64) at worker:1; all must make the same model and optimizer, and give Training the same"
     )
     assert compared(alike, form("float16 (10, 64)"), alike) == [text] * 3
+    assert compared(alike, form("float16 (10, 64)"), alike, newcomers=2) == [False, text, False], "it ends alone"
+    assert compared(alike, form("float16 (10, 64)"), alike, newcomers=3) == [text] * 3, "nobody has trained yet"
     (text, *others) = compared(alike, Form([("the number", "1", ""), ("variable 0", "float32 (10, 64)", "")]), copies=2)
     assert others == [text]
     assert "the number is 2 at worker:0 (process 0), 1 at worker:0 (process 1); " in text
