@@ -9,8 +9,10 @@ No process is ever signalled unless it carries one of the two, or descends from 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import select
 import shutil
 import signal
 import subprocess
@@ -82,10 +84,17 @@ class Daemon:
         return self.started.alive
 
     def kill(self) -> None:
-        """End the daemon without warning (SIGKILL); return when it is gone. Programs in its containers may go on."""
-        self.signal(signal.SIGKILL)
-        while self.alive:
-            time.sleep(_PAUSE)
+        """End the daemon without warning (SIGKILL); return when it is gone, with its ports. Programs in its containers may go on."""
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = linux.pidfd(self.started.pid)
+            try:
+                if self.alive:
+                    self.signal(signal.SIGKILL)
+                    last_thread = select.poll()  # it holds the ports; the process itself may look dead before
+                    last_thread.register(descriptor, select.POLLIN)
+                    last_thread.poll()
+            finally:
+                os.close(descriptor)
 
     def signal(self, number: int) -> None:
         """Send a signal to exactly this process, such as SIGSTOP to make it hang."""
