@@ -17,7 +17,7 @@ import attrs
 
 EXEMPT = frozenset(
     {"staging", "saving", "compiling", "waiting for the other members"}
-)  # the last is of `elastic.Rendezvous`
+)  # the last: `elastic.Rendezvous`
 GAPS = 32
 USUAL = 10.0  # so many usual gaps without progress are a stall
 IDLE_CPU = 0.02  # cores; an idle interpreter with its timers stays below

@@ -51,9 +51,7 @@ RESTART = 30.0  # s of its work that a program loses when its group restarts: a 
 PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
 WORTH = 2.0  # how often a growth must bring its cost
 CALM = 5.0  # s after a checkpoint set was stored within which nearly nothing would be lost
-LATE = (
-    3.0  # times `checkpoint.every` without a set after which none is waited for; the agent says then why there is none
-)
+LATE = 3.0  # times `checkpoint.every` without a set after which none is waited for; the agent says why there is none
 WARM_UP = 30.0  # s after a newcomer's arrival that a gang which runs waits for the imports of its program
 GATHER = 5.0  # s after a newcomer's arrival in which more of them may come
 
@@ -188,9 +186,8 @@ def _worthwhile(state: State, group: Group, members: int, now: float) -> float:
     at = group.arrived_at + max(0.0 if complete else GATHER, WARM_UP if group.warming_up else 0.0)
     if _is_requested(state, group):
         return at
-    price = (
-        (1 + group.restarts) * WORTH * members / group.arrived
-    )  # s of the group's age for each that its members lose
+    # Seconds of the group's age that pay for each one that its members lose.
+    price = (1 + group.restarts) * WORTH * members / group.arrived
     at = max(at, group.changed + state.known_job.scale.every, group.began + price * RESTART)
     checkpoint = state.known_job.checkpoint
     if at > now or checkpoint is None or is_calm(state, now):

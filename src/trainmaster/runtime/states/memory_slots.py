@@ -156,9 +156,7 @@ def _owner(path: str, claimant: int | None) -> int | None:
     """Return the place to which the agent's slots belong, `path` being the first of them; if to none, give them to the claimant."""
     with open(path, "a+b", buffering=0) as first:
         if claimant is not None and not os.fstat(first.fileno()).st_size:
-            first.write(
-                _empty_record(claimant)
-            )  # appended: of several claimants at once, the first is the one whose record counts
+            first.write(_empty_record(claimant))  # appended: of several claimants at once the first one's record counts
         record = os.pread(first.fileno(), _RECORD.size, 0)
     return int(_RECORD.unpack(record)[-1]) if record else None
 
