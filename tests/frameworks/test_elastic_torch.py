@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
 import math
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,58 +27,76 @@ from trainmaster.runtime.elastic.torch_groups import Group, Interrupted, Listene
 from trainmaster.runtime.elastic.torch_training import Training
 
 MEMBER = """
-import sys, threading
+import json, queue, sys, threading
 import torch
 from trainmaster.runtime.elastic import BROKEN, Member, Round
 from trainmaster.runtime.elastic.torch_groups import Interrupted, Listener
 
-listener = Listener("gloo", torch.device("cpu"))
+backend, device = sys.argv[1:]
+listener, rounds = Listener(backend, torch.device(device)), queue.Queue()
 print(listener.port, flush=True)
-rank, *ports = map(int, sys.stdin.readline().split())
-here = Round(1, rank, [Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, true]", 0, True) for index, port in enumerate(ports)])
 
 def listen():
     for line in sys.stdin:
-        listener.heard(BROKEN, int(line))
+        word = json.loads(line)
+        if isinstance(word, int):
+            listener.heard(BROKEN, word)
+        else:
+            rounds.put(word)
 
 threading.Thread(target=listen, daemon=True).start()
-try:
-    group = listener.group(here)
-    total = torch.ones(1000)
-    group.sum([total])
-    print("sum", int(total[0]), flush=True)
-    if rank == 2:
-        threading.Event().wait()
-    group.sum([total])
-except (Interrupted, KeyboardInterrupt) as error:
-    print("interrupted" if isinstance(error, Interrupted) else "stopped", flush=True)
+while True:
+    number, rank, ports, sums = rounds.get()
+    members = [Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, true]", 0, True) for index, port in enumerate(ports)]
+    try:
+        group = listener.group(Round(number, rank, members))
+        for _ in range(sums):
+            total = torch.ones(1000, device=device)
+            group.sum([total])
+            print("sum", *map(int, total.unique().tolist()), flush=True)
+    except (Interrupted, KeyboardInterrupt) as error:
+        print("interrupted" if isinstance(error, Interrupted) else "stopped", flush=True)
 """
+NOBODY = 9  # a port
 
 
 class Members:
-    """Processes that make a group of three. The last one of three comes into no second collective."""
+    """Processes that make groups. Those of NCCL share a GPU, which it allows where they seem to be on several machines."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, backend: str, count: int = 3) -> None:
+        device = "cuda:0" if backend == "nccl" else "cpu"
         self.processes = [
-            subprocess.Popen([sys.executable, "-c", MEMBER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(count)
-        ]
+            subprocess.Popen(
+                [sys.executable, "-c", MEMBER, backend, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "NCCL_HOSTID": str(rank), "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"},
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+        self.ports = [int(self.line(rank)) for rank in range(count)]
 
-    def begin(self) -> None:
-        ports = [self.line(rank) for rank in range(len(self.processes))] + ["9"] * (3 - len(self.processes))
-        for rank in range(len(self.processes)):
-            self.say(rank, f"{rank} {' '.join(ports)}")
+    def meet(self, number: int, ranks: Sequence[int], sums: Sequence[int], missing: int = 0) -> None:
+        """Have members make a group, in which each takes part in so many sums; so many others never come."""
+        ports = [self.ports[rank] for rank in ranks] + [NOBODY] * missing
+        for index, rank in enumerate(ranks):
+            self.say(rank, [number, index, ports, sums[index]])
 
-    def say(self, rank: int, text: str) -> None:
+    def break_round(self, number: int, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self.say(rank, number)
+
+    def say(self, rank: int, word: object) -> None:
         pipe = self.processes[rank].stdin
         assert pipe is not None
-        pipe.write(text + "\n")
+        pipe.write(json.dumps(word) + "\n")
         pipe.flush()
 
     def line(self, rank: int) -> str:
         pipe = self.processes[rank].stdout
         assert pipe is not None
         return pipe.readline().strip()
+
+    def lines(self, *ranks: int) -> list[str]:
+        return [self.line(rank) for rank in ranks]
 
     def __enter__(self) -> Members:
         return self
@@ -84,33 +107,88 @@ class Members:
             process.communicate()
 
 
-def test_a_broken_round_frees_a_collective() -> None:
-    with Members(3) as members:
-        members.begin()
-        assert [members.line(rank) for rank in range(3)] == ["sum 3"] * 3
+@pytest.fixture(params=["gloo", "nccl"] if torch.cuda.is_available() else ["gloo"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_broken_round_frees_a_collective_and_the_next_one_goes_on(backend: str) -> None:
+    with Members(backend) as members:
+        members.meet(1, [0, 1, 2], [2, 2, 1])
+        assert members.lines(0, 1, 2) == ["sum 3"] * 3
         began = time.monotonic()
-        for rank in range(2):
-            members.say(rank, "1")
-        assert [members.line(rank) for rank in range(2)] == ["interrupted"] * 2
+        members.break_round(1, [0, 1])
+        assert members.lines(0, 1) == ["interrupted"] * 2
         assert time.monotonic() - began < 30, "far below the timeout of any collective"
+        members.meet(2, [1, 0], [2, 2])
+        assert members.lines(0, 1, 0, 1) == ["sum 2"] * 4
 
 
-def test_a_signal_is_served_in_the_middle_of_a_collective() -> None:
-    with Members(3) as members:
-        members.begin()
-        assert [members.line(rank) for rank in range(3)] == ["sum 3"] * 3
+def test_members_outlive_one_that_is_killed_in_the_middle_of_a_collective(backend: str) -> None:
+    """Before they have heard that the round is broken, too. No sum without it comes out."""
+    with Members(backend) as members:
+        members.meet(1, [0, 1, 2], [2, 2, 1])
+        assert members.lines(0, 1, 2) == ["sum 3"] * 3
+        members.processes[2].kill()
+        with pytest.raises(subprocess.TimeoutExpired):  # meanwhile NCCL's own watch finds it out
+            members.processes[0].wait(5)
+        members.break_round(1, [0, 1])
+        assert members.lines(0, 1) == ["interrupted"] * 2
+        members.meet(2, [0, 1], [1, 1])
+        assert members.lines(0, 1) == ["sum 2"] * 2
+
+
+def test_a_signal_is_served_in_the_middle_of_a_collective(backend: str) -> None:
+    with Members(backend) as members:
+        members.meet(1, [0, 1, 2], [2, 2, 1])
+        assert members.lines(0, 1, 2) == ["sum 3"] * 3
         members.processes[0].send_signal(signal.SIGINT)
         assert members.line(0) == "stopped"
 
 
-def test_a_broken_round_frees_who_waits_for_a_member_that_never_came() -> None:
-    with Members(2) as members:
-        members.begin()
+def test_a_broken_round_frees_who_waits_for_a_member_that_never_came(backend: str) -> None:
+    with Members(backend, 2) as members:
+        members.meet(1, [0, 1], [1, 1], missing=1)
         began = time.monotonic()
-        for rank in range(2):
-            members.say(rank, "1")
-        assert [members.line(rank) for rank in range(2)] == ["interrupted"] * 2
+        members.break_round(1, [0, 1])
+        assert members.lines(0, 1) == ["interrupted"] * 2
         assert time.monotonic() - began < 30
+        members.meet(2, [0, 1], [1, 1])
+        assert members.lines(0, 1) == ["sum 2"] * 2
+
+
+def test_a_collective_of_gloo_that_nothing_frees_is_left_behind() -> None:
+    """Its backend is kept: a destructor would wait for it for ever."""
+
+    class Stuck:
+        def allreduce(self, tensors: list[torch.Tensor]) -> Stuck:
+            has_begun.set()
+            return self
+
+        def is_completed(self) -> bool:
+            return False
+
+        def wait(self, limit: timedelta) -> None:
+            raise RuntimeError("the moment is over")
+
+    def add_up(group: Group) -> None:
+        try:
+            group.sum([torch.ones(1)])
+        except Interrupted:
+            was_freed.set()
+
+    has_begun, was_freed, stuck = threading.Event(), threading.Event(), Stuck()
+    group, kept = Group(1, stuck, {}, torch.device("cpu")), weakref.ref(stuck)
+    thread = threading.Thread(target=add_up, args=[group], daemon=True)
+    thread.start()
+    assert has_begun.wait(60)
+    group.abort()
+    assert was_freed.wait(60)
+    thread.join(60)
+    group.close()
+    del stuck, group
+    gc.collect()
+    assert kept() is not None
 
 
 def test_a_group_that_is_made_too_late_leaves_the_next_one_alone() -> None:
@@ -197,6 +275,8 @@ def test_members_whose_models_differ_say_in_what_and_a_newcomer_alone_ends() -> 
             texts[rank] = "goes on"
         else:
             are_all_in.wait(60)  # the others are still connecting
+        for member in members:  # as the master does once one of them has left
+            member._listener.heard(BROKEN, 2)
         training.leave()  # at once, where they differ
 
     def texts_of() -> list[str]:

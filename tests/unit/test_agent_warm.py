@@ -342,6 +342,24 @@ def test_an_import_with_a_side_effect_is_left_to_the_program(
     assert f"the template leaves out `import side`, which {why}" in caplog.text
 
 
+def test_a_module_that_keeps_only_variables_of_its_own_name_is_imported_ahead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`tqdm`, which PyTorch imports where it is installed."""
+    caplog.set_level(logging.INFO)
+    text = "import os\nMINE = {k: v for k, v in os.environ.items() if k.startswith('TQDM_')}\n"
+
+    async def act(container: Container) -> None:
+        (container.library / "tqdm").mkdir()
+        (container.library / "tqdm" / "__init__.py").touch()
+        (container.library / "tqdm" / "utils.py").write_text(text)
+        await container.first()
+
+    warmly(tmp_path, act, "import tqdm.utils\n" + LOOK)
+    assert "a template has done" in caplog.text
+    assert "leaves out" not in caplog.text
+
+
 @pytest.mark.parametrize("case", ["variable", "hidden", "killed", "stopped", "command"])
 def test_what_does_not_fit_starts_cold_and_the_log_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str

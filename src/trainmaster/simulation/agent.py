@@ -134,6 +134,11 @@ class Agent:
             self.world.at(self.world.rng.uniform(0.0, notice), self.connect)
             self.world.at(GRACE + 0.001, self._check_grace)
 
+    def hear_waits(self, link: Link, push: Mapping[str, Any]) -> None:
+        """Take in what the master says to programs that wait. A connection is not read any more once the next one is open."""
+        if self.link is link or self.link is None:
+            self.waits.answered(push)
+
     def _check_grace(self) -> None:
         silence = self.world.now - self.silent_since
         if self.alive and self.link is None and silence >= (STAY if self._holds_end() else GRACE):

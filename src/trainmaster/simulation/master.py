@@ -132,7 +132,7 @@ class SimulatedMaster:
     def _push(self, pushes: Mapping[str, dict[str, Any]]) -> None:
         for task, push in pushes.items() if self.alive else ():
             if (link := self.links.get((task, self.state.tasks[task].serial))) is not None and link.open:
-                link.send_down(link.agent.waits.answered, push)
+                link.send_down(link.agent.hear_waits, link, push)
 
     # -- turns --
 

@@ -4,17 +4,19 @@ Each process serves a store from its first round on; that of rank 0 is used. A g
 waits there for a peer which has died: the thread is left behind, and ends by its timeout. A collective of gloo is freed by shutting down
 the sockets that the group has made (`abort` of PyTorch 2.15 does not free it), one of NCCL by its `abort`.
 
-NCCL's way was written by its documents and never run.
+NCCL's communicators are made without blocking: only so a group whose peer has died is ended within a second, and its threads with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +27,9 @@ from .rendezvous import BROKEN, Round
 
 dist: Any = torch.distributed  # the classes below are not among its declared names
 FORMING = timedelta(seconds=60)  # until a thread that forms a group gives up
-MOMENT = timedelta(seconds=1)  # of a collective, until a signal that has come, as that of Ctrl-C, is served
+PAUSE = 50e-6  # s between two looks whether a GPU is done
+MOMENT = timedelta(seconds=0.1)  # of a collective, until a signal that has come, as that of Ctrl-C, is served
+LOOKS = 2  # one each moment, until a collective of gloo that a broken round does not free is left behind
 LONGEST = timedelta(days=7)  # of a collective: a peer may compute for long, and its death is heard of otherwise
 
 
@@ -34,41 +38,61 @@ class Interrupted(Exception):
 
 
 class Group:
-    """The process group of a round."""
+    """The process group of a round. `sockets`: those of gloo; None: it is one of NCCL."""
 
-    def __init__(self, number: int, backend: Any, sockets: dict[int, str], device: torch.device) -> None:
-        self.number, self._backend, self._sockets, self._device = number, backend, sockets, device
-        self._is_broken = False
+    def __init__(self, number: int, backend: Any, sockets: dict[int, str] | None, device: torch.device) -> None:
+        self.number, self._backend, self._device = number, backend, device
+        self._is_nccl, self._sockets = sockets is None, sockets or {}
+        self._is_broken = self._is_stuck = False
 
     def sum(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor over all members, in place. Raises Interrupted; tensors are to be dropped then."""
-        self._finish(lambda: [self._backend.allreduce([tensor]) for tensor in tensors])
+        self._finish(lambda backend: [backend.allreduce([tensor]) for tensor in tensors])
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Give all members the tensor of rank `source`, in place. Raises Interrupted."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._finish(lambda: [self._backend.broadcast([tensor], options)])
+        self._finish(lambda backend: [backend.broadcast([tensor], options)])
 
-    def _finish(self, begin: Callable[[], list[Any]]) -> None:
+    def _finish(self, begin: Callable[[Any], list[Any]]) -> None:
+        backend = self._backend
+        self._check()
         try:
-            for work in begin():
-                if self._device.type != "cuda":
-                    _wait(work)
+            for work in begin(backend):
+                if not self._is_nccl:
+                    self._wait(work)
                 work.wait()
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
+            if self._is_nccl:
+                _wait_for(self._device)
+                self._check()  # an aborted kernel ends without an error
         except RuntimeError as error:  # PyTorch's errors of all backends are such
             raise Interrupted(str(error)) from error
-        if self._is_broken and self._device.type == "cuda":  # an aborted kernel ends without an error
+
+    def _wait(self, work: Any) -> None:
+        """Wait until a collective of gloo is over, well or not. Meanwhile signals are served.
+
+        Raises Interrupted where the end of its sockets does not free it: gloo tells no operation that is in the middle of a message.
+        """
+        looks = 0  # since the round was broken
+        while not work.is_completed():
+            looks += self._is_broken
+            if looks > LOOKS:
+                self._is_stuck = True
+                raise Interrupted("the round is broken")
+            with contextlib.suppress(RuntimeError):  # it has failed, or the moment is over
+                work.wait(MOMENT)
+
+    def _check(self) -> None:
+        if self._is_broken:
             raise Interrupted("the round is broken")
 
     def abort(self) -> None:
         """Free whoever waits in a collective. May be called by any thread."""
-        self._is_broken = True
-        if not self._sockets:
-            with contextlib.suppress(RuntimeError):
-                self._backend.abort()
+        was_broken, self._is_broken = self._is_broken, True
+        if self._is_nccl and not was_broken:
+            # It frees whoever waits at once, and returns half a second later.
+            threading.Thread(target=self._backend.abort, name="trainmaster-abort").start()
         for descriptor, name in self._sockets.items():
             # The duplicate is ours: nobody closes it between the look and the shutdown.
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -77,7 +101,11 @@ class Group:
 
     def close(self) -> None:
         self.abort()
-        self._backend = None
+        held, self._backend = [self._backend], None
+        if self._is_stuck:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held[0]))  # its destructor would wait for the operation
+        if self._is_nccl:  # its destructor waits for its threads
+            threading.Thread(target=held.clear, name="trainmaster-close").start()
 
 
 class Listener:
@@ -122,21 +150,23 @@ class Listener:
         results: list[Group | BaseException] = []
 
         def form() -> None:
+            group: Group | None = None
             try:
                 group = self._form(meeting)
-            except BaseException as error:  # noqa: BLE001  it is raised where the group is waited for
                 with self._news:
-                    results.append(error)
-                    self._news.notify_all()
-                return
+                    if meeting.number > self._broken:  # else the next one may be there already
+                        self._group = group
+                if self._backend == "nccl":
+                    group.sum([torch.zeros(1, device=self._device)])  # makes the communicators; an abort ends it
+                result: Group | BaseException = group
+            except BaseException as error:  # noqa: BLE001  it is raised where the group is waited for
+                result = error
             with self._news:
-                is_late = meeting.number <= self._broken
-                if not is_late:  # else the next one may be there already
-                    self._group = group
-                results.append(group)
+                results.append(result)
                 self._news.notify_all()
+                is_of_use = result is group and meeting.number > self._broken
             # Nobody waits in a late group. One of gloo is let go: `abort` might end connections made for the next one meanwhile.
-            if is_late and self._backend == "nccl":
+            if self._backend == "nccl" and group is not None and not is_of_use:
                 group.close()
 
         threading.Thread(target=form, name="trainmaster-group", daemon=True).start()
@@ -151,19 +181,17 @@ class Listener:
 
     def _form(self, meeting: Round) -> Group:
         first, me = meeting.members[0], meeting.members[meeting.rank]
-        store = self._store
-        if meeting.rank:
-            address = first.address or "127.0.0.1"
-            store = dist.TCPStore(
-                address, json.loads(first.payload)[0], is_master=False, wait_for_workers=False, timeout=FORMING
-            )
+        # A connection for each round, for rank 0 too: one that still waits, for a round that is broken, serves nobody else.
+        address, port = first.address or "127.0.0.1", json.loads(first.payload)[0]
+        store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=FORMING)
         store = dist.PrefixStore(f"round {meeting.number}", store)
         if self._backend == "nccl":
             torch.cuda.set_device(self._device)
-            backend: Any = dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, LONGEST)
-            group = Group(meeting.number, backend, {}, self._device)
-            group.sum([torch.zeros(1, device=self._device)])  # communicators are made by the first collective
-            return group
+            choices = dist.ProcessGroupNCCL.Options()
+            choices._timeout, choices.config.blocking = LONGEST, 0
+            with _kept_on_errors():
+                backend: Any = dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, choices)
+            return Group(meeting.number, backend, None, self._device)
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=me.address or "127.0.0.1")]
         options._timeout = FORMING
@@ -178,11 +206,29 @@ class Listener:
         return Group(meeting.number, backend, sockets, self._device)
 
 
-def _wait(work: Any) -> None:
-    """Wait until a collective of gloo is over, well or not. Meanwhile signals are served."""
-    while not work.is_completed():
-        with contextlib.suppress(RuntimeError):  # it has failed, or the moment is over
-            work.wait(MOMENT)
+def _wait_for(device: torch.device) -> None:
+    """Wait until the present stream of a GPU is done. Meanwhile signals are served."""
+    event = torch.cuda.current_stream(device).record_event()
+    while not event.query():
+        time.sleep(PAUSE)
+
+
+@contextlib.contextmanager
+def _kept_on_errors() -> Iterator[None]:
+    """Have the groups of NCCL that are made here leave an error of a collective alone: else PyTorch ends the process.
+
+    Nor may PyTorch abort such a group by itself: the kernel would end with a wrong sum before anybody has said that the round is broken.
+    """
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _connections() -> dict[int, str]:

@@ -32,6 +32,8 @@ _PDEATHSIG, _KILL = 1, 9  # linux/prctl.h, signal(7)
 _TORCH_SEED = 67280421310721  # c10::detail::default_rng_seed_val (c10/core/GeneratorImpl.h), for versions that begin with a constant
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SHARE = 0.25  # of a core, for imports where the idle priority cannot be had, or is of no use
+# Modules that look through all of the environment for names with a prefix of their own.
+_SIFTERS = frozenset({"tqdm.utils", "dask.config", "numba.core.config"})
 _IDLE_FOR = 20.0  # s of imports at idle priority; on a machine that is never idle they would not end
 
 
@@ -43,14 +45,23 @@ class _Environ(os._Environ):  # type: ignore[type-arg]
 
     def __getitem__(self, name: Any) -> str:
         text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
-        if text in self.withheld or text.startswith("TRAINMASTER_"):
+        if (text in self.withheld or text.startswith("TRAINMASTER_")) and not _sifts():
             self.read.add(text)
         value: str = super().__getitem__(name)
         return value
 
     def __iter__(self) -> Iterator[str]:
-        self.read.add("all of os.environ")
+        if not _sifts():
+            self.read.add("all of os.environ")
         return super().__iter__()
+
+
+def _sifts() -> bool:
+    """Return whether the module that reads the environment is one of those that keep only names of their own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "collections.abc"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in _SIFTERS
 
 
 def _main() -> None:
