@@ -101,11 +101,11 @@ class Group:
 
     def close(self) -> None:
         self.abort()
-        held, self._backend = [self._backend], None
+        backends, self._backend = [self._backend], None
         if self._is_stuck:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held[0]))  # its destructor would wait for the operation
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backends[0]))  # its destructor would wait for the operation
         if self._is_nccl:  # its destructor waits for its threads
-            threading.Thread(target=held.clear, name="trainmaster-close").start()
+            threading.Thread(target=backends.clear, name="trainmaster-close").start()
 
 
 class Listener:
