@@ -341,7 +341,10 @@ class Training:
         self._group.broadcast(size, rank)
         if me is not source:
             packed = torch.empty(int(size.item()), dtype=torch.uint8, device=self._device)
-        self._group.broadcast(packed, rank)
+        for piece in torch.split(packed, _BUCKET):
+            part = piece.clone()  # all that is kept where a member dies in the middle and gloo never ends it
+            self._group.broadcast(part, rank)
+            piece.copy_(part)
         if me is not source and (me.new or me.step < source.step or not self._is_given):
             self._unpack(packed)
         self._is_given = True
