@@ -191,6 +191,40 @@ def test_a_collective_of_gloo_that_nothing_frees_is_left_behind() -> None:
     assert kept() is not None
 
 
+@pytest.mark.parametrize("leaves_in", [0, 1, 2])
+def test_a_sum_over_nccl_counts_once_all_members_have_ended_it(leaves_in: int) -> None:
+    """A kernel may end with a wrong sum where a peer has left, before this member hears of it. No GPU is needed for this."""
+
+    class Kernels:
+        """Of two members that give the same; in the given collective, from 1, and after it the other one gives nothing any more."""
+
+        count = 0
+
+        def allreduce(self, tensors: list[torch.Tensor]) -> Kernels:
+            self.count += 1
+            tensors[0] *= 1 if leaves_in and self.count >= leaves_in else 2
+            return self
+
+        def wait(self) -> None:
+            pass
+
+        def size(self) -> int:
+            return 2
+
+    class Synchronous(Group):
+        def _wait_for_gpu(self) -> None:
+            self._check()
+
+    group, total = Synchronous(1, Kernels(), None, torch.device("cpu")), torch.ones(3)
+    if leaves_in:
+        with pytest.raises(Interrupted):
+            group.sum([total])
+    else:
+        group.sum([total])
+        group.sum([total])
+        assert total.tolist() == [4.0] * 3
+
+
 def test_a_group_that_is_made_too_late_leaves_the_next_one_alone() -> None:
     class Slow(Listener):
         def _form(self, meeting: Round) -> Group:
