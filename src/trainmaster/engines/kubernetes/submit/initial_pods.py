@@ -1,8 +1,8 @@
 """Make the pods that a job begins with together with its master's, so that a start takes as long as one pod does, and not two.
 
 They are those that the master will ask for first: it finds them there and adopts them. Nothing depends on them: the master makes those
-that are not made here. They wait until the master's own pod has its place, which they would take from it on a full cluster. Elastic gangs,
-which begin with what is granted at once, have none.
+that are not made here. They wait until the master's own pod has its place, which they would take from it on a full cluster. What a role can
+begin without is left to the master, so that it does not take the place of what another role needs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ async def make(
     client: Client, job_id: str, requests: Sequence[Request], pod: Callable[[Request], Mapping[str, Any]]
 ) -> None:
     """Make the initial pods, as far as that can be done at once."""
-    if any(map(is_growth, requests)):
-        return
-    chosen = sorted(requests, key=lambda request: (-request.priority, request.index))[:MOST]
+    needed = [request for request in requests if not is_growth(request)]
+    chosen = sorted(needed, key=lambda request: (-request.priority, request.index))[:MOST]
     try:
         if chosen and await _wait_for_place(client, job_id):
             async with asyncio.timeout(MADE_WITHIN):
