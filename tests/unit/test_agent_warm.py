@@ -397,23 +397,27 @@ def test_what_does_not_fit_starts_cold_and_the_log_says_why(
 
 
 @pytest.mark.parametrize(
-    ("library", "room", "why"),
+    ("library", "room", "is_summed", "why"),
     [
-        ("os", None, ""),
-        ("heavy", keepers.AGENT, "resources.overhead leaves it 0 MiB"),
-        ("hungry", keepers.AGENT + keepers.LEAST, "more memory than resources.overhead has room for"),
+        ("os", None, False, ""),
+        ("heavy", keepers.AGENT, False, "resources.overhead leaves it 0 MiB"),
+        ("heavy", keepers.AGENT + keepers.LEAST, True, "resources.overhead leaves it 128 MiB; 512 MiB are the least"),
+        ("hungry", keepers.AGENT + keepers.LEAST, False, "more memory than resources.overhead has room for"),
+        ("shared", keepers.AGENT + keepers.LEAST_SUMMED, True, "more memory than resources.overhead has room for"),
     ],
 )
 def test_there_is_no_template_where_it_brings_nothing_or_has_no_room(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str, room: int | None, why: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str, room: int | None, is_summed: bool, why: str
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def act(container: Container) -> None:
         (container.library / "hungry.py").write_text("BYTES = bytearray(b'x') * (160 << 20)\n")
+        mapped = "import mmap\nBYTES = mmap.mmap(-1, 520 << 20)\nBYTES.write(bytes(520 << 20))\n"  # counts as shared
+        (container.library / "shared.py").write_text(mapped)
         running, path = await container.run(1)
         await until_async(lambda: "{" in path.read_text())
-        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], room, lambda: True)
+        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], room, lambda: True, is_summed)
         await container.making()
         assert container.keeper._template is None
         assert await running.stop(signal.SIGKILL, 1.0) == []

@@ -334,6 +334,18 @@ def test_a_shared_working_directory_on_a_cluster_is_warned_of_where_it_was_writt
     assert not [text for text in job_warnings(default.job, "yarn", default.origins) if "workdir" in text]
 
 
+def test_a_role_that_restarts_without_a_checkpoint_is_warned_of_where_its_directory_may_not_be_there_again() -> None:
+    role = {"command": "true", "replicas": {"min": 2, "max": 3}}
+    jobs = [
+        job_from({"framework": "pytorch", "roles": {"worker": {**role, **more}}}) for more in ({}, {"workdir": "copy"})
+    ]
+    warned = [
+        [any("the job has no checkpoint" in text for text in job_warnings(job, engine)) for job in jobs]
+        for engine in ("local", "yarn", "kubernetes")
+    ]
+    assert warned == [[False, True], [True, True], [True, True]]
+
+
 def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes brings what this machine has; its client would need a cluster here."""
     monkeypatch.setattr(KubernetesClient, "check", lambda self, job, requests: None)

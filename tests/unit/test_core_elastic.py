@@ -82,6 +82,7 @@ def test_one_that_has_just_changed_does_not_change_again_for_a_while() -> None:
     script = gang(scale={"every": "10m"})
     script.grant("worker:2", "worker:3")
     assert status(script.state)["phase"] == "running, 2 to join in 10 m"
+    assert status(script.state, script.now + 60.0)["phase"] == "running, 2 to join in 9 m"
     wait_until_worthwhile(script)
     assert script.now - script.state.submitted >= 600.0
 

@@ -35,6 +35,11 @@ def test_words_need_no_figures(key: str) -> None:
         ("exit", {"status": 3}, "exited with status 3"),
         ("signal", {"name": "SIGKILL"}, "was killed by SIGKILL"),
         ("out-of-memory", {"used": 512 * 2**20, "limit": 256 * 2**20}, "used 512 MiB of 256 MiB and was killed"),
+        (
+            "out-of-memory",
+            {"used": 2 * 2**30, "limit": 2**30, "overhead": 64 * 2**20},
+            "used 2 GiB of 1 GiB, 64 MiB of it overhead, and was killed",
+        ),
         ("stalled", {"seconds": 1800.0}, "made no progress for 30 m"),
         ("preempted", {"by": "a job of queue prod"}, "gave way to a job of queue prod"),
         ("killed-by-user", {"by": "ada"}, "was killed by ada"),

@@ -40,7 +40,6 @@ from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
-from trainmaster.engines.statuses import BY_AGENT
 from trainmaster.host.allowance import signal_number
 
 if TYPE_CHECKING:
@@ -364,10 +363,15 @@ class Attempt:
 
             self.place.keeper = Keeper()
         assert self._program is not None
-        room = None if self.place.memory_limit == BY_AGENT else int(self._start["warm"].get("overhead", 0))
+        room, is_summed = self.place.template_room(self._start["warm"])
         launch = attrs.evolve(launch, environ={**launch.environ, **(launch.copies or ({},))[0]}, copies=())
         self.place.keeper.attend(
-            launch, self._withheld(launch), self._program.pids[0], room, lambda: bool(self._progress.progress)
+            launch,
+            self._withheld(launch),
+            self._program.pids[0],
+            room,
+            lambda: bool(self._progress.progress),
+            is_summed,
         )
 
     def _withheld(self, launch: Launch) -> set[str]:

@@ -17,7 +17,7 @@ from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.agent.link.programs import Programs
 from trainmaster.agent.output import spool
 from trainmaster.core.spec.redaction import passwords_in_urls
-from trainmaster.engines.statuses import BY_AGENT, BY_KERNEL
+from trainmaster.engines.statuses import BY_AGENT, BY_ENGINE, BY_KERNEL
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
 from trainmaster.host.process_tree import kin
@@ -115,6 +115,11 @@ class Place:
             await self.keeper.close()
 
     # -- the engine's limits --
+
+    def template_room(self, warm: Mapping[str, Any]) -> tuple[int | None, bool]:
+        """Return the bytes that there are for a template (None: no limit), and whether shared memory counts with each process."""
+        room = None if self.memory_limit == BY_AGENT else int(warm.get("overhead", 0))
+        return room, self.memory_limit == BY_ENGINE
 
     def limit_memory(self, limit: int | None) -> Any:
         """Return a control group with that limit (see `host.limits`), or None where none can be made or none is needed."""

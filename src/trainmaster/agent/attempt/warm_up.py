@@ -16,7 +16,6 @@ from trainmaster.agent.attempt.failure import words
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.program import Launch
 from trainmaster.core.machine.orders import order_fields
-from trainmaster.engines.statuses import BY_AGENT
 
 
 async def warm_up(place: Place, order: Mapping[str, Any], attempt: int) -> None:
@@ -44,8 +43,7 @@ async def _make(place: Place, order: Mapping[str, Any], attempt: int) -> str:
     )  # fmt: skip
     changing = {*order["changing"]} - {*order["env"]}
     withheld = changing | {faults.ERROR_FILE} | {name for name in variables if name.startswith("TRAINMASTER_")}
-    room = None if place.memory_limit == BY_AGENT else int(order["warm"].get("overhead", 0))
     if place.keeper is None:
         place.keeper = Keeper()
-    why: str = await place.keeper.expect(launch, withheld, room)
+    why: str = await place.keeper.expect(launch, withheld, *place.template_room(order["warm"]))
     return why

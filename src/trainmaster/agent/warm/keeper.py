@@ -27,13 +27,17 @@ TRIES = 6  # templates, each without the import that spoiled the last one
 LOST = 3  # templates that ended, or refused, after which no other is made
 AGENT = 48 << 20  # bytes of `resources.overhead` that the agent needs itself
 LEAST = 128 << 20  # bytes for a template; one load of a large library is not noticed before it is done
+LEAST_SUMMED = 512 << 20  # the same where shared memory counts
 
 log = logging.getLogger(__name__)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class _Running:
-    """An attempt that runs: its process, and `room`, the bytes that there are for a template (None: no limit)."""
+    """An attempt that runs: its process, and `room`, the bytes that there are for a template (None: no limit).
+
+    `is_summed`: each process of the container counts with all that it has resident, shared or not.
+    """
 
     launch: Launch
     command: PythonCommand
@@ -41,6 +45,7 @@ class _Running:
     pid: int
     room: int | None
     has_progress: Callable[[], bool]
+    is_summed: bool
 
     @property
     def left(self) -> int:
@@ -90,31 +95,32 @@ class Keeper:
         return copy
 
     def attend(
-        self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, has_progress: Callable[[], bool]
-    ) -> None:
-        """Make what the next start needs while the program runs. `room`: the bytes that there are for a template; None: no limit."""
+        self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, has_progress: Callable[[], bool],
+        is_summed: bool = False,
+    ) -> None:  # fmt: skip
+        """Make what the next start needs while the program runs. `room`, `is_summed`: of `_Running`."""
         command = programs.python_command(launch.command)
         if command is None or self._lost >= LOST:
             return
-        self._running = _Running(launch, command, withheld, pid, room, has_progress)
+        self._running = _Running(launch, command, withheld, pid, room, has_progress, is_summed)
         if self._making is None or self._making.done():
             is_needed = self._template is None or self._is_guess
             self._making = asyncio.ensure_future(self._make() if is_needed else self._make_spare())
 
-    async def expect(self, launch: Launch, withheld: Collection[str], room: int | None) -> str:
+    async def expect(self, launch: Launch, withheld: Collection[str], room: int | None, is_summed: bool = False) -> str:
         """Make a template for a program that has not run here. Return why there is none, "" where there is one."""
         command = programs.python_command(launch.command)
         if command is None:
             return "what runs is no plain Python program"
         if self._template is None:
             self._is_guess, self._why = True, ""
-            expected = _Running(launch, command, withheld, 0, room, lambda: True)
+            expected = _Running(launch, command, withheld, 0, room, lambda: True, is_summed)
             try:
                 if self._has_room(expected) and not await self._fill(expected, None) and not self._why:
                     self._why = "it imports no libraries"
             except (TemplateLost, TimeoutError, OSError) as error:
                 self._why = str(error) or "its imports take too long"
-        if self._template is not None:
+        if self._template is not None and not is_summed:
             await self._template.make_spare()
         return self._why if self._template is None else ""
 
@@ -141,7 +147,7 @@ class Keeper:
 
     async def _make_spare(self) -> None:
         await self._wait(SPARE_AFTER)
-        if self._template is not None:
+        if self._template is not None and not self._is_summed:
             with contextlib.suppress(TemplateLost):
                 await self._template.make_spare()
 
@@ -153,7 +159,7 @@ class Keeper:
                 await self._wait(pause)
                 if await self._try(self._running):
                     break
-            if self._template is not None:
+            if self._template is not None and not self._is_summed:
                 await self._template.make_spare()
         except (TemplateLost, TimeoutError, OSError) as error:
             self._why = f"no template can be made: {str(error) or 'its imports take too long'}"
@@ -183,10 +189,16 @@ class Keeper:
             return self._why != programs.ENDED
         return await self._fill(running, programs.mapped_files(pid))
 
+    @property
+    def _is_summed(self) -> bool:
+        """Tell whether a fork made ahead would count as a whole process."""
+        return self._running is not None and self._running.is_summed
+
     def _has_room(self, running: _Running) -> bool:
-        if has_room := running.room is None or running.left >= LEAST:
+        least = LEAST_SUMMED if running.is_summed else LEAST
+        if has_room := running.room is None or running.left >= least:
             return has_room
-        self._why = f"resources.overhead leaves it {running.left >> 20} MiB; {LEAST >> 20} MiB are the least"
+        self._why = f"resources.overhead leaves it {running.left >> 20} MiB; {least >> 20} MiB are the least"
         return False
 
     async def _fill(self, running: _Running, mapped: Sequence[str] | None) -> bool:
@@ -217,7 +229,7 @@ class Keeper:
             filled = template.start(spared, command.words, withheld)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
-                    trouble = await filled.fill(statements, withheld, running.left)
+                    trouble = await filled.fill(statements, withheld, running.left, running.is_summed)
                 if trouble is None:
                     self._template, self._folder, self._launch = filled, folder, spared
                     self._statements, self._is_guess = all_statements, mapped is None

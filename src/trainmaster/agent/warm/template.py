@@ -61,15 +61,18 @@ class Template:
             reason, packages, *statements = await _read(conversation)
         return reason, int(packages), statements
 
-    async def fill(self, statements: Sequence[str], withheld: Collection[str], room: int) -> tuple[int, str] | None:
+    async def fill(
+        self, statements: Sequence[str], withheld: Collection[str], room: int, is_summed: bool
+    ) -> tuple[int, str] | None:
         """Have it do the imports, in `room` bytes (0: no limit). Return None, or the number of an import and what is wrong with it.
 
+        `is_summed`: what it shares with other processes counts too.
         The number is -1 where no import is at fault. A template with which something is wrong is over.
         """
         with await self._conversation(b"fill") as conversation:
             await _write(conversation, statements)
             await _write(conversation, sorted(withheld))
-            await _write(conversation, [str(room)])
+            await _write(conversation, [str(room), str(int(is_summed))])
             trouble = await _read(conversation)
         return (int(trouble[0]), trouble[1]) if trouble else None
 

@@ -20,6 +20,8 @@ def command(job: str, sizes: tuple[str, ...]) -> None:
     from trainmaster.client.jobs.actions import scale
 
     size_by_role = dict(map(_read, sizes))
+    if len(size_by_role) < len(sizes):
+        raise click.BadParameter("a role is named twice", param_hint="ROLE=N")
     for role, size in size_by_role.items():
         scale(job, role, size)
         if not wants_json():

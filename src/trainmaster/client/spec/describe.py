@@ -147,7 +147,7 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
                 f"role {role.name} reads shards and has no checkpoint; if its program keeps checkpoints of its own, "
                 "what it read after the one it begins from is not given out again"
             )
-        elif job.checkpoint is None and role.counts and role.workdir == COPIED:
+        elif job.checkpoint is None and role.counts and (role.workdir == COPIED or not capabilities.on_this_machine):
             yield (
                 f"role {role.name} may restart and the job has no checkpoint; what its program keeps in its own directory "
                 "is not sure to be there again"

@@ -117,6 +117,9 @@ def container_gone(
 
     `by_engine`: the engine itself named the reason. `gone`: the engine holds it no more; else it is to be released.
     """
+    overhead = state.role(task).resources.overhead
+    if reason == "out-of-memory" and by_engine and overhead < figures.get("limit", 0):
+        figures = {**figures, "overhead": overhead}  # the engine's limit is of the whole container
     if task.phase not in LIVE or (task.phase == COMMITTING and not task.doomed):
         word = {"reason": reason, "figures": dict(figures), "attempt": task.attempt} if by_engine else {}
         later = {"again": now + GROWTH_BACKOFF} if task.is_spare and task.grows and state.ending is None else {}

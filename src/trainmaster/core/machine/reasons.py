@@ -54,8 +54,9 @@ REASONS: dict[str, Reason] = {
         advice="something outside sent it a signal, or it crashed: tm logs {job} {task}",
     ),
     "out-of-memory": Reason(
-        PROGRAM, True, "used [{used} of {limit}|more memory than it may] and was killed", _DEATH,
-        advice="raise roles.{role}.resources.memory, or set retry_memory",
+        PROGRAM, True, "used [{used} of {limit}|more memory than it may][, {overhead} of it overhead,] and was killed", _DEATH,
+        advice="raise roles.{role}.resources.memory[ (or overhead, which is {overhead} now, for our agent and what warm restarts"
+        " keep; warm: false does without)], or set retry_memory",
     ),
     "command-not-found": Reason(
         PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", lasting=True,
@@ -197,7 +198,7 @@ class _Figures(dict[str, Any]):
         value = super().get(key)
         if value is None:
             return key.upper()
-        if key in ("used", "limit", "needed", "free") and isinstance(value, int | float):
+        if key in ("used", "limit", "needed", "free", "overhead") and isinstance(value, int | float):
             return format_bytes(int(value))
         if key == "seconds" and isinstance(value, int | float):
             return format_seconds(value)

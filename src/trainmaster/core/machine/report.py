@@ -40,8 +40,8 @@ def job_state(state: State) -> str:
     return "running" if any(group.generation for group in state.groups) else "pending"
 
 
-def status(state: State) -> dict[str, Any]:
-    """Return the status of the job as JSON-able data."""
+def status(state: State, now: float = 0.0) -> dict[str, Any]:
+    """Return the status of the job as JSON-able data. `now`: in s since 1970, where the job goes on; else it is as at its last event."""
     job = state.known_job
     return {
         "job": state.id,
@@ -54,7 +54,7 @@ def status(state: State) -> dict[str, Any]:
         "epoch": state.epoch,
         "restarts": state.restarts,
         "reason": end_reason(state),
-        "phase": phase(state),
+        "phase": phase(state, now),
         "waiting": waiting(state),
         "tasks": [task_status(state, task) for task in state.tasks.values() if _is_shown(task)],
         "outputs": {name: output.url for name, output in job.outputs.items()},
@@ -200,7 +200,7 @@ def _task_phase(state: State, task: Task) -> str:
     return "granted" if task.hold == GRANTED else "waiting"
 
 
-def phase(state: State) -> str:
+def phase(state: State, now: float = 0.0) -> str:
     """Describe the progress of the whole job in one line, with figures."""
     if state.ended is not None or state.ending is not None:
         return job_state(state)
@@ -212,17 +212,22 @@ def phase(state: State) -> str:
         running = f"{counts.pop('running', 0)} of {len(members)} running"
         parts = [running, *(f"{count} {word}" for word, count in counts.items())] if counts else ["running"]
         return ", ".join(
-            [*parts, *(f"{group.arrived} to join{_joining(state, group)}" for group in state.groups if group.arrived)]
+            [
+                *parts,
+                *(f"{group.arrived} to join{_joining(state, group, now)}" for group in state.groups if group.arrived),
+            ]
         )
     if granted < len(members):
         return f"granted {granted}/{len(members)}"
     return f"starting 0/{len(members)}" if ready == len(members) else f"staged {ready}/{len(members)}"
 
 
-def _joining(state: State, group: Group) -> str:
+def _joining(state: State, group: Group, now: float) -> str:
     """Say what the spares wait for whose agents are there."""
     if (due := state.deadlines.get(("change", str(group.number)))) is not None:
-        return f" in {format_seconds(round(max(0.0, due - state.at)))}"
+        left = format_seconds(round(max(0.0, due - max(state.at, now))))
+        needs_set = state.known_job.checkpoint is not None and not group.requested
+        return f" in {left} at the earliest, once a checkpoint set is stored" if needs_set else f" in {left}"
     return " once a checkpoint set is stored" if state.known_job.checkpoint is not None and not group.forming else ""
 
 

@@ -106,7 +106,7 @@ class Feed:
     # -- facts --
 
     def status(self) -> dict[str, Any]:
-        facts = status(self._host.state) | self.further_facts()
+        facts = status(self._host.state, time.time()) | self.further_facts()
         if self._host.storage_trouble:
             facts["waiting"] = f"waits for its storage: {self._host.storage_trouble}"
         for name, figures in facts["shards"].items():

@@ -120,11 +120,11 @@ class _Template:
 
         The number is -1 where none of them is at fault: for `sitecustomize`, or where they take more memory than there is room for.
         """
-        statements, withheld, (room,) = _read(conversation), _read(conversation), _read(conversation)
+        statements, withheld, (room, is_summed) = _read(conversation), _read(conversation), _read(conversation)
         _Environ.withheld = frozenset(os.fsdecode(name) for name in withheld)
         for environ in (os.environ, os.environb):
             environ.__class__ = _Environ
-        pace = _Pace(int(room))
+        pace = _Pace(int(room), is_summed == b"1")
         self._descriptors = set(_descriptors())
         trouble, position = self._do("import sitecustomize", optional="sitecustomize"), -1
         trouble = trouble and f"sitecustomize {trouble}"
@@ -295,11 +295,11 @@ class _Template:
 class _Pace:
     """A finder that finds nothing and takes care, at each import, that the others of this machine come first.
 
-    `room`: bytes of memory that may be taken, 0 for no limit. Above it nothing more is imported.
+    `room`: bytes of memory that may be taken, 0 for no limit. Above it nothing more is imported. `is_summed`: what is shared counts too.
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, room: int, is_summed: bool) -> None:
+        self._room, self._is_summed = room, is_summed
         self._policy, self._parameters = os.sched_getscheduler(0), os.sched_getparam(0)
         self._idle = self._may_return()
         if self._idle:
@@ -336,7 +336,7 @@ class _Pace:
             return False
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())
-        return (resident - shared) * _PAGE > self._room
+        return (resident if self._is_summed else resident - shared) * _PAGE > self._room
 
     def end(self) -> None:
         if self._idle:
