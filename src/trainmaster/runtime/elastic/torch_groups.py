@@ -298,13 +298,13 @@ def _errors_left_alone() -> Iterator[None]:
 
     Nor may it abort such a group by itself, before anybody has said that the round is broken; or wait for the dumps of all ranks.
     """
-    wanted = {
+    settings = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "TORCH_NCCL_ENABLE_MONITORING": "0",
         "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
     }  # fmt: skip
     with _making:
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
         try:
             yield
         finally:
