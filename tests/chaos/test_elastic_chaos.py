@@ -149,7 +149,7 @@ def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], w
     assert refusal.stderr.count("error:") == 1
 
 
-@pytest.mark.parametrize(("seconds", "attempt"), [("1s", 1), ("60s", 2)])
+@pytest.mark.parametrize(("seconds", "attempt"), [("1s", 1), pytest.param("60s", 2, marks=pytest.mark.full)])
 def test_a_cut_within_the_grace_is_not_noticed_and_a_longer_one_costs_an_attempt(
     engine: Local, seconds: str, attempt: int
 ) -> None:

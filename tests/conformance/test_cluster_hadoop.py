@@ -103,6 +103,7 @@ def named() -> Iterator[str]:
         hadoop_clusters.down("own")
 
 
+@pytest.mark.full
 def test_its_life_from_the_command_line(named: str) -> None:
     done = tm("up", "hadoop", "--name", named, "--label", "1=big", "--json")
     assert done.returncode == 0, done.stderr

@@ -96,6 +96,7 @@ def read(engine: Engine, given: dict[str, Any], tasks: int = 1, command: Any = "
     return printed(engine, name)
 
 
+@pytest.mark.full
 def test_text_of_both_apis_comes_once(engine: Engine, place: Store) -> None:
     wanted = put(place)
     for name in (f"{OLD}TextInputFormat", f"{NEW}input.TextInputFormat", f"{NEW}input.CombineTextInputFormat"):

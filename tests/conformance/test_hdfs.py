@@ -179,7 +179,9 @@ def test_the_end_of_an_open_file_is_read_where_the_namenode_gives_a_key_for_all_
 # -- faults of the cluster --
 
 
-@pytest.fixture(params=["namenode", "safe mode", pytest.param("datanode", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["namenode", *(pytest.param(name, marks=pytest.mark.full) for name in ("safe mode", "datanode"))]
+)
 def fault(request: pytest.FixtureRequest, on_hadoop: Cluster) -> Iterator[tuple[object, object]]:
     """How to break the cluster, and how to mend it."""
 

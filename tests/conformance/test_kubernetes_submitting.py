@@ -238,6 +238,7 @@ def test_without_an_account_for_masters_the_error_is_what_an_administrator_appli
     assert "engines.kubernetes.service_account: nosuch" in named.stderr
 
 
+@pytest.mark.full
 def test_the_pods_that_a_job_begins_with_are_made_with_its_masters_who_adopts_them(place: Place) -> None:
     """A third one, which the role can begin without, is left to the master."""
     job = place.submit("echo here", role={"replicas": {"min": 2, "max": 3}})

@@ -123,6 +123,7 @@ def runs(job: Submitted, size: int) -> None:
     )
 
 
+@pytest.mark.full
 def test_an_elastic_job_gives_way_to_a_higher_one_and_gets_it_back(engine: Engine) -> None:
     low = sharing(engine, "low", {"min": 1, "max": 5}, 0.18)
     runs(low, 5)

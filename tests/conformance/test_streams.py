@@ -200,6 +200,7 @@ def test_the_signals_of_a_program_with_a_stream(engine: Engine) -> None:
     assert not ignored & 1 << signal.SIGPIPE - 1
 
 
+@pytest.mark.full
 @pytest.mark.needs("local-data")
 def test_the_example(engine: Engine) -> None:
     example = Path(__file__).parents[2] / "examples"

@@ -165,6 +165,7 @@ def test_warm_restarts_can_be_turned_off(engine: Engine, job: Submitted) -> None
     assert "template" not in agent_log(job, 0) + agent_log(job, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "job", [{"replicas": {"min": 2, "max": 3}, "resources": {"memory": "1GiB", "cores": 0.5}}], indirect=True
 )

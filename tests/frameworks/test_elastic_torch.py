@@ -130,8 +130,9 @@ def test_members_outlive_one_that_is_killed_in_the_middle_of_a_collective(backen
         members.meet(1, [0, 1, 2], [2, 2, 1])
         assert members.lines(0, 1, 2) == ["sum 3"] * 3
         members.processes[2].kill()
-        with pytest.raises(subprocess.TimeoutExpired):  # meanwhile NCCL's own watch finds it out
-            members.processes[0].wait(5)
+        if backend == "nccl":  # its own watch finds it out meanwhile
+            with pytest.raises(subprocess.TimeoutExpired):
+                members.processes[0].wait(5)
         members.break_round(1, [0, 1])
         assert members.lines(0, 1) == ["interrupted"] * 2
         members.meet(2, [0, 1], [1, 1])

@@ -61,6 +61,7 @@ def test_copies_in_one_container_share_its_part(digits: Path, place: Place, tmp_
     assert "rank 1 of 2: 718 rows" in said[1]
 
 
+@pytest.mark.full
 def test_a_killed_group_goes_on_from_its_checkpoint_in_the_next_generation(
     digits: Path, parts: list[Path], place: Place, tmp_path: Path
 ) -> None:
