@@ -17,6 +17,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,6 +156,11 @@ def test_a_broken_round_frees_who_waits_for_a_member_that_never_came(backend: st
         assert members.lines(0, 1) == ["interrupted"] * 2
         assert time.monotonic() - began < 30
         members.meet(2, [0, 1], [1, 1])
+        assert members.lines(0, 1) == ["sum 2"] * 2
+        members.say(0, [3, 1, [NOBODY, members.ports[0]], 1])  # the first rank, at whose store all meet, is dead
+        members.break_round(3, [0])
+        assert members.line(0) == "interrupted"
+        members.meet(4, [1, 0], [1, 1])
         assert members.lines(0, 1) == ["sum 2"] * 2
 
 
@@ -299,6 +305,12 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
 
 
 def test_members_whose_models_differ_say_in_what_and_a_newcomer_alone_ends() -> None:
+    """In a process of their own: a collective that is left behind keeps its sockets until that ends."""
+    program = "import os, test_elastic_torch; test_elastic_torch.meet_with_models_that_differ(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=True, timeout=300)
+
+
+def meet_with_models_that_differ() -> None:
     def form(rank: int, rows: list[Member], texts: list[str]) -> None:
         training, here = members[rank], Round(2, rank, rows)
         training._group = training._listener.group(here)

@@ -124,7 +124,7 @@ class Container:
         """Run a first attempt until there is a template, or none can be; then kill it."""
         running, path = await self.run(1)
         await until_async(lambda: text in path.read_text())
-        self.keeper.attend(self.launch(1), WITHHELD, running.pids[0], None, lambda: True)
+        self.keeper.attend(self.launch(1), WITHHELD, running.pids[0], None, False, lambda: True)
         await self.making()
         running.signal(signal.SIGKILL)
         await running.wait()
@@ -417,7 +417,7 @@ def test_there_is_no_template_where_it_brings_nothing_or_has_no_room(
         (container.library / "shared.py").write_text(mapped)
         running, path = await container.run(1)
         await until_async(lambda: "{" in path.read_text())
-        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], room, lambda: True, is_summed)
+        container.keeper.attend(container.launch(1), WITHHELD, running.pids[0], room, is_summed, lambda: True)
         await container.making()
         assert container.keeper._template is None
         assert await running.stop(signal.SIGKILL, 1.0) == []

@@ -363,16 +363,11 @@ class Attempt:
 
             self.place.keeper = Keeper()
         assert self._program is not None
-        room, is_summed = self.place.template_room(self._start["warm"])
         launch = attrs.evolve(launch, environ={**launch.environ, **(launch.copies or ({},))[0]}, copies=())
         self.place.keeper.attend(
-            launch,
-            self._withheld(launch),
-            self._program.pids[0],
-            room,
+            launch, self._withheld(launch), self._program.pids[0], *self.place.template_room(self._start["warm"]),
             lambda: bool(self._progress.progress),
-            is_summed,
-        )
+        )  # fmt: skip
 
     def _withheld(self, launch: Launch) -> set[str]:
         """Return the variables that the next attempt may be told otherwise: by its generation, and by us."""

@@ -44,8 +44,8 @@ class _Running:
     withheld: Collection[str]
     pid: int
     room: int | None
-    has_progress: Callable[[], bool]
     is_summed: bool
+    has_progress: Callable[[], bool]
 
     @property
     def left(self) -> int:
@@ -95,33 +95,32 @@ class Keeper:
         return copy
 
     def attend(
-        self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, has_progress: Callable[[], bool],
-        is_summed: bool = False,
+        self, launch: Launch, withheld: Collection[str], pid: int, room: int | None, is_summed: bool,
+        has_progress: Callable[[], bool],
     ) -> None:  # fmt: skip
         """Make what the next start needs while the program runs. `room`, `is_summed`: of `_Running`."""
         command = programs.python_command(launch.command)
         if command is None or self._lost >= LOST:
             return
-        self._running = _Running(launch, command, withheld, pid, room, has_progress, is_summed)
+        self._running = _Running(launch, command, withheld, pid, room, is_summed, has_progress)
         if self._making is None or self._making.done():
             is_needed = self._template is None or self._is_guess
             self._making = asyncio.ensure_future(self._make() if is_needed else self._make_spare())
 
-    async def expect(self, launch: Launch, withheld: Collection[str], room: int | None, is_summed: bool = False) -> str:
+    async def expect(self, launch: Launch, withheld: Collection[str], room: int | None, is_summed: bool) -> str:
         """Make a template for a program that has not run here. Return why there is none, "" where there is one."""
         command = programs.python_command(launch.command)
         if command is None:
             return "what runs is no plain Python program"
         if self._template is None:
             self._is_guess, self._why = True, ""
-            expected = _Running(launch, command, withheld, 0, room, lambda: True, is_summed)
+            expected = _Running(launch, command, withheld, 0, room, is_summed, lambda: True)
             try:
                 if self._has_room(expected) and not await self._fill(expected, None) and not self._why:
                     self._why = "it imports no libraries"
             except (TemplateLost, TimeoutError, OSError) as error:
                 self._why = str(error) or "its imports take too long"
-        if self._template is not None and not is_summed:
-            await self._template.make_spare()
+        await self._fork_ahead(is_summed)
         return self._why if self._template is None else ""
 
     async def close(self) -> None:
@@ -147,9 +146,14 @@ class Keeper:
 
     async def _make_spare(self) -> None:
         await self._wait(SPARE_AFTER)
-        if self._template is not None and not self._is_summed:
-            with contextlib.suppress(TemplateLost):
-                await self._template.make_spare()
+        assert self._running is not None
+        with contextlib.suppress(TemplateLost):
+            await self._fork_ahead(self._running.is_summed)
+
+    async def _fork_ahead(self, is_summed: bool) -> None:
+        """Make the fork for the next start, unless it would count as a whole process until then."""
+        if self._template is not None and not is_summed:
+            await self._template.make_spare()
 
     async def _make(self) -> None:
         """Make a template, or note why there is none."""
@@ -159,8 +163,8 @@ class Keeper:
                 await self._wait(pause)
                 if await self._try(self._running):
                     break
-            if self._template is not None and not self._is_summed:
-                await self._template.make_spare()
+            assert self._running is not None
+            await self._fork_ahead(self._running.is_summed)
         except (TemplateLost, TimeoutError, OSError) as error:
             self._why = f"no template can be made: {str(error) or 'its imports take too long'}"
         if self._why:
@@ -188,11 +192,6 @@ class Keeper:
         if self._why:
             return self._why != programs.ENDED
         return await self._fill(running, programs.mapped_files(pid))
-
-    @property
-    def _is_summed(self) -> bool:
-        """Tell whether a fork made ahead would count as a whole process."""
-        return self._running is not None and self._running.is_summed
 
     def _has_room(self, running: _Running) -> bool:
         least = LEAST_SUMMED if running.is_summed else LEAST

@@ -264,9 +264,8 @@ class Listener:
         options._timeout = FORMING
         epolls, before = _epolls() - others, _connections()
         backend = dist.ProcessGroupGloo(store, meeting.rank, meeting.size, options)
-        watched = _watched(
-            epolls or _epolls()
-        )  # the group's are; one that another thread has opened meanwhile is the program's
+        # The group's connections are watched by its own epoll; one that another thread has opened meanwhile is the program's.
+        watched = _watched(epolls or _epolls())
         sockets = {
             descriptor: name for descriptor, name in _connections().items()
             if before.get(descriptor) != name and descriptor in watched
