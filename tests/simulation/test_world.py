@@ -12,7 +12,6 @@ from itertools import count, islice, pairwise
 
 import pytest
 
-from trainmaster.client.watch.events import event_line
 from trainmaster.core.machine.events import EVENTS, encode
 from trainmaster.core.waits import BARRIER, LOCK, RENDEZVOUS
 from trainmaster.simulation import engine, network
@@ -21,6 +20,7 @@ from trainmaster.simulation.faults import ALL, FATAL
 from trainmaster.simulation.play import Play
 from trainmaster.simulation.scenes import gang_day, independent_day, random_scene
 from trainmaster.simulation.world import Violation
+from trainmaster.words.events import event_line
 
 pytestmark = pytest.mark.xdist_group("plays")  # which are made once
 

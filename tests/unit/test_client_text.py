@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.client.watch.events import event_line
 from trainmaster.client.watch.lines import LONGEST, REPORTER, Lines, last, without_progress, without_reports
 from trainmaster.client.watch.logs import check_task
-from trainmaster.client.watch.text import (
+from trainmaster.client.watch.view import watch
+from trainmaster.client.watch.watched import Watching, spark
+from trainmaster.core.errors import NotFound
+from trainmaster.words.events import event_line
+from trainmaster.words.text import (
     clean,
     columns,
     ended_lines,
@@ -23,9 +26,6 @@ from trainmaster.client.watch.text import (
     standing,
     task_rows,
 )
-from trainmaster.client.watch.view import watch
-from trainmaster.client.watch.watched import Watching, spark
-from trainmaster.core.errors import NotFound
 
 
 def piece(data: str, task: str = "worker:0", attempt: int = 1) -> dict[str, object]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.client.watch.events import event_line
 from trainmaster.core.decide.autoscaling import share, wanted_size
 from trainmaster.core.decide.stragglers import judge
 from trainmaster.core.errors import BadInput
@@ -15,6 +14,7 @@ from trainmaster.core.machine.report import status
 from trainmaster.core.machine.stimuli import Measured, Pace, Rate, Report, ScaleRequested
 from trainmaster.core.pace import INTERVALS, MOST, OWN_TIME, SHORTEST, SPACING, WARM_UP, Paces
 from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.words.events import event_line
 
 
 def rates(**works: float) -> dict[int, tuple[float, float]]:

@@ -9,9 +9,9 @@ from typing import Any
 from scripted import Script, job, role
 
 import trainmaster
-from trainmaster.client.watch.text import ended_lines, loss_lines
 from trainmaster.core.machine.report import status
 from trainmaster.core.machine.snapshot import dump, load
+from trainmaster.words.text import ended_lines, loss_lines
 
 OUT = {"model": {"url": "memory://out"}}
 LINK = "not stored: passwd (a link that leads out of the working directory)"

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from scripted import Script, job, role
 
-from trainmaster.client.watch.events import event_line
-from trainmaster.client.watch.text import loss_lines, shard_figures
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.shards import Options, ShardTable
 from trainmaster.core.machine.actions import Step
@@ -18,6 +16,8 @@ from trainmaster.core.machine.report import status
 from trainmaster.core.machine.snapshot import dump, load
 from trainmaster.core.machine.stimuli import Did
 from trainmaster.master.turn import Turns
+from trainmaster.words.events import event_line
+from trainmaster.words.text import loss_lines, shard_figures
 
 SHARDS = {"size": 1024}
 DATA = {"url": "memory://data", "as": "shards"}

@@ -15,9 +15,9 @@ import pytest
 from waiting import until
 
 from trainmaster.client.watch.printing import Choice, Piped
-from trainmaster.client.watch.text import clean, last_state
 from trainmaster.client.watch.view import watch
 from trainmaster.log.output import beyond, exact, piece, readable
+from trainmaster.words.text import clean, last_state
 
 ENDED = {"job": "digits", "state": "succeeded", "submitted": 1.0, "at": 2.0, "tasks": []}
 TM = [sys.executable, "-m", "trainmaster.cli"]

@@ -189,7 +189,7 @@ def _prefixed_lines(choice: Choice, blocks: Iterable[tuple[str, str]]) -> Iterat
 
 def failed(status: Mapping[str, Any]) -> JobFailed:
     """Return the error that says how a job ended."""
-    from trainmaster.client.watch.text import ended_lines
+    from trainmaster.words.text import ended_lines
 
     first, *rest = ended_lines(status)
     return JobFailed("\n".join([first, *rest]), mend=f"see all of it: tm logs {status['job']}", anchor="job-failed")

@@ -27,8 +27,8 @@ from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.log.storage import draft_of, remove_drafts
 
 DISTRIBUTIONS = (
-    "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "nvidia-ml-py", "protobuf", "psutil", "starlette",
-    "typing_extensions", "uvicorn", "websockets",
+    "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "jinja2", "markupsafe", "nvidia-ml-py", "protobuf", "psutil",
+    "starlette", "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
 _WHERE_INSTALLED = ("obstore",)  # for jobs with object stores
 _OURS = ("cli", "clusters", "integrations", "simulation")  # our packages that no container runs

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from trainmaster.core.metrics import Series
+    from trainmaster.core.timeline import Timeline
 
 
 class Facts(Protocol):
     """The facts that can be read of one job."""
+
+    async def changed(self, version: int, within: float) -> int:
+        """Wait until the facts are of another version than `version`, at most `within` seconds; return the present version, above 0.
+
+        An event, a sample and a status are each a new version.
+        """
+        ...
+
+    def description(self) -> Mapping[str, Any]:
+        """Return what is known of the job from its beginning: {job, sources, engine, user, application, link, place}.
+
+        `job`: the job file as understood, secrets redacted. `sources`: dotted key -> where its value comes from, of those that are not
+        built in. `link`: the address of the engine's own page of the job. `place`: the URL of its storage. Each may be empty.
+        """
+        ...
+
+    async def timeline(self) -> Timeline:
+        """Return the attempts, generations and marks of the job so far. Callers only read it, before they wait again."""
+        ...
+
+    async def metrics(
+        self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
+    ) -> Sequence[Series]:
+        """Return what was measured, of some tasks ("" is the whole job) and names, or of all, after a time in seconds since 1970."""
+        ...
 
     def status(self) -> dict[str, Any]:
         """Return the job as `core.machine.report.status` gives it, tasks with their last samples."""
@@ -63,7 +92,7 @@ class Acts(Protocol):
         """Have the role grow or shrink to `size` members; None: as many as the job's own rules say. Raises ValueError where it cannot."""
         ...
 
-    async def save(self) -> str:
+    async def save(self, by: str = "") -> str:
         """Begin a save and return its name."""
         ...
 
@@ -71,8 +100,16 @@ class Acts(Protocol):
         """Take newer tokens of a secure cluster; return those that the job has now. Raises ValueError where it takes none."""
         ...
 
-    async def dump(self, task: str) -> None:
+    async def dump(self, task: str, by: str = "") -> None:
         """Write the stacks of a task's programs into its log."""
+        ...
+
+    async def signal(self, task: str, name: str, by: str) -> None:
+        """Send a signal, like USR1, to the program of a task. Raises ValueError where it does not run, or for an unknown name."""
+        ...
+
+    async def retry(self, by: str) -> str:
+        """Submit the job again and return the new job's id. Raises ValueError where this cannot be done from here."""
         ...
 
     async def cut(self, task: str, seconds: float, by: str) -> None:

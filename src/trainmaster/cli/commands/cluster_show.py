@@ -20,8 +20,8 @@ def command(engine: str) -> None:
     import attrs
 
     from trainmaster.client.jobs.places import client_side
-    from trainmaster.client.watch.text import columns
     from trainmaster.core.spec.quantities import format_bytes
+    from trainmaster.words.text import columns
 
     client = client_side(engine)
     nodes, queues = client.free(), client.queues()

@@ -51,8 +51,8 @@ def _report(cluster: Any) -> dict[str, Any]:
 
 
 def _print(cluster: dict[str, Any]) -> None:
-    from trainmaster.client.watch.text import columns
     from trainmaster.core.spec.quantities import format_bytes
+    from trainmaster.words.text import columns
 
     click.echo(f"{cluster['name']}  {cluster['state']}  {cluster['folder']}")
     rows = [

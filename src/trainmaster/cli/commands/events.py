@@ -17,8 +17,8 @@ def command(job: str, follow: bool, after: int, utc: bool) -> None:
     """Show what happened to JOB, out of its event log."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import resume
-    from trainmaster.client.watch.events import event_line
     from trainmaster.client.watch.follow import follow as follow_job
+    from trainmaster.words.events import event_line
 
     coming = (item["event"] for item in follow_job(job, resume=resume) if "event" in item)
     last = after

@@ -29,7 +29,7 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
 
     from trainmaster.client.spec.settings import explain
     from trainmaster.client.submit.preview import thread_lines, thread_shares
-    from trainmaster.client.watch.text import columns
+    from trainmaster.words.text import columns
 
     description = described(file, engine, options)
     rows = [row for row in explain(description.job, description.origins) if everything or row.origin != "built-in"]

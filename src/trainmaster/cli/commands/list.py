@@ -31,7 +31,7 @@ def command(
     from trainmaster.client.jobs.listing import adopt_at_hand, headlines, matches, plain
     from trainmaster.client.jobs.places import state_dir, storage_errors
     from trainmaster.client.jobs.sweep import sweep
-    from trainmaster.client.watch.text import ago, columns
+    from trainmaster.words.text import ago, columns
 
     if engine:
         from trainmaster.engines import registry

@@ -28,8 +28,8 @@ def command(job: str, task: str | None, follow: bool, attempt: int | None, tail:
     from trainmaster.client.watch.lines import last, without_progress
     from trainmaster.client.watch.logs import MASTER, for_people, lines_of, noted, pieces
     from trainmaster.client.watch.printing import Choice, Piped, Plain
-    from trainmaster.client.watch.text import last_state
     from trainmaster.log.output import exact
+    from trainmaster.words.text import last_state
 
     seen: dict[str, tuple[int, int]] = {}
     present = () if tail is None else noted(pieces(job, task, attempt), seen)

@@ -17,8 +17,8 @@ def command(job: str) -> None:
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import sweep
     from trainmaster.client.watch.connect import status as status_of
-    from trainmaster.client.watch.text import ended_lines, loss_lines, output_sizes, shard_figures, standing, task_rows
     from trainmaster.core.spec.quantities import format_count
+    from trainmaster.words.text import ended_lines, loss_lines, output_sizes, shard_figures, standing, task_rows
 
     sweep()
     status = status_of(job)

@@ -19,8 +19,8 @@ def command(job: str, timeout: str | None, exits_as: str) -> None:
     from trainmaster.client.jobs.sweep import resume
     from trainmaster.client.submit.carried import bring_outputs
     from trainmaster.client.watch.follow import wait_for_end
-    from trainmaster.client.watch.text import ended_lines, output_sizes
     from trainmaster.core.spec.quantities import parse_seconds
+    from trainmaster.words.text import ended_lines, output_sizes
 
     try:
         limit = parse_seconds(timeout) if timeout else None

@@ -17,11 +17,11 @@ from typing import Any
 import attrs
 
 from trainmaster.client.spec.flags import put
-from trainmaster.client.watch.text import readable
 from trainmaster.core.spec.job import Job
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.redaction import is_secret, redact
 from trainmaster.core.spec.shorthands import spelled_out
+from trainmaster.words.text import readable
 
 Place = tuple[str, ...]
 Layer = tuple[Mapping[str, Any], Mapping[Place, str]]

@@ -33,8 +33,8 @@ def pack_files(job: Job, base: Path) -> str:
     """Return the archive of the job's files, named by its content. Say on stderr what is not shipped, and what is large."""
     import sys
 
-    from trainmaster.client.watch.text import not_shipped
     from trainmaster.data.archives import pack_members
+    from trainmaster.words.text import not_shipped
 
     members, left_out = _listed(job, base)
     path = pack_members(members, str(state_dir() / "files"))

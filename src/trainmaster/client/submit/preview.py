@@ -17,13 +17,13 @@ from trainmaster.client.submit.checks import check
 from trainmaster.client.submit.files import much_shipped, shipped_files
 from trainmaster.client.submit.requests import requests
 from trainmaster.client.submit.submit import place
-from trainmaster.client.watch.text import not_shipped, readable
 from trainmaster.core.spec.job import COPIED, HADOOP, SUCCEEDED, Environment, Input, Job, uses
 from trainmaster.core.spec.quantities import format_bytes, format_count
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.threads import VARIABLES as THREADS
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
+from trainmaster.words.text import not_shipped, readable
 
 if TYPE_CHECKING:
     from trainmaster.core.input.splits import Listing

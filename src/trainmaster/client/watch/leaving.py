@@ -53,8 +53,8 @@ def _let_go(job: str, number: int, detach: str) -> None:
         return
     from trainmaster.client.jobs.actions import kill
     from trainmaster.client.watch.follow import wait_for_end
-    from trainmaster.client.watch.text import ended_lines
     from trainmaster.interrupts import interrupting
+    from trainmaster.words.text import ended_lines
 
     _say(f"\n{job} ends with this command, as --detach=kill says")
     kill(job, f"its command was ended by {signal.Signals(number).name}")

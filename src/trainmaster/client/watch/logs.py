@@ -16,9 +16,9 @@ from trainmaster.client.watch.connect import live, status
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow as follow_job
 from trainmaster.client.watch.lines import Lines, without_reports
-from trainmaster.client.watch.text import names
 from trainmaster.core.errors import NotFound
 from trainmaster.log.output import MASTER, beyond, readable
+from trainmaster.words.text import names
 
 __all__ = ["MASTER", "pieces"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import attrs
 
 from trainmaster.client.watch.lines import LONGEST, Beginnings, Lines, without_reports
-from trainmaster.client.watch.text import clean
 from trainmaster.log.output import exact, readable
+from trainmaster.words.text import clean
 
 if TYPE_CHECKING:
     from trainmaster.client.watch.watched import Watching

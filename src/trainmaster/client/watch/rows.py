@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.client.watch.printing import Choice
-from trainmaster.client.watch.text import clean
 from trainmaster.client.watch.watched import COLOURS, HEAD, HISTORY, Watching, colour, task_cells
 from trainmaster.core.spec.quantities import format_count
+from trainmaster.words.text import clean
 
 REDRAW = 0.1  # s between two drawings at least
 ROWS = 20  # tasks shown at most

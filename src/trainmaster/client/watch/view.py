@@ -16,8 +16,8 @@ from typing import Any, TextIO
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.printing import Aloud, Choice, Piped, Plain, Question
-from trainmaster.client.watch.text import clean
 from trainmaster.client.watch.watched import COLOURS, Watching, colour
+from trainmaster.words.text import clean
 
 MOMENT = 0.3  # s until a terminal shows live rows
 _ALL = Choice()

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.lines import Lines, without_reports
-from trainmaster.client.watch.restarts import Restarts
-from trainmaster.client.watch.text import ended_lines, left_out_lines, output_sizes, progress, state_word
 from trainmaster.core.spec.quantities import format_bytes, format_seconds
+from trainmaster.words.restarts import Restarts
+from trainmaster.words.text import ended_lines, left_out_lines, output_sizes, progress, state_word
 
 LOST = 3.0  # s without a master that are worth a word; a busy machine takes its time to start one
 HISTORY = 8  # samples in a sparkline

@@ -1,0 +1,1 @@
+"""Statuses, events and failures in words, for commands and pages alike."""
