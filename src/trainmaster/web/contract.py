@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
     from trainmaster.core.timeline import Timeline
@@ -121,3 +123,13 @@ class Acts(Protocol):
 
 class Unknown(LookupError):
     """The job has no such task or attempt."""
+
+
+@attrs.frozen
+class Reader:
+    """Who reads a page, and what the page offers. `live`: it gets server-sent events; else it polls."""
+
+    user: str = ""
+    may_act: bool = False  # forms have buttons; else they show the command that does the same
+    live: bool = True
+    csrf: str = ""  # the anti-forgery token of the reader's session
