@@ -22,16 +22,20 @@ Data = Mapping[str, Any]
 
 
 def event_line(event: Data, utc: bool = False) -> str:
+    """Return one event in words, led by its time, number and type."""
+    return f"{clock(event['at'], utc)}  {event['n']:>5}  {event['type']:<20}  {event_text(event)}"
+
+
+def event_text(event: Data) -> str:
     """Return one event in words; one of a type that this version does not know, or with wrong fields, is shown with its data."""
-    head = f"{clock(event['at'], utc)}  {event['n']:>5}  {event['type']:<20}"
     kind = EVENTS.get(event["type"])
     data = {name: value for name, value in event.items() if name not in ("v", "n", "at", "epoch", "type")}
     if kind is None:
-        return f"{head}  {data}"
+        return str(data)
     try:
-        return f"{head}  {kind.text.format_map(cast('Mapping[str, Any]', _Fields(event)))}{_why(data)}"
+        return f"{kind.text.format_map(cast('Mapping[str, Any]', _Fields(event)))}{_why(data)}"
     except (TypeError, ValueError, LookupError, AttributeError):  # fields of other shapes than ours
-        return f"{head}  {data}"
+        return str(data)
 
 
 def clock(at: float, utc: bool = False) -> str:

@@ -1,0 +1,269 @@
+"""The application of one job's pages: reads by GET, acts by POST, and keeps open pages current by server-sent events or polling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import attrs
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.web.contract import Acts, Facts, Reader, Unknown
+from trainmaster.web.pages.actions import ACTIONS, check_token, command, offered, perform
+from trainmaster.web.pages.blocks import View, Views
+from trainmaster.web.pages.events import events_page
+from trainmaster.web.pages.job import Choice, JobPage
+from trainmaster.web.pages.logs import log_routes
+from trainmaster.web.pages.render import STATIC, render
+from trainmaster.web.pages.task import TaskPage, time_line_page
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}  # fmt: skip
+FORM_LIMIT = 16 * 1024  # bytes
+AGAIN = 2.0  # s between two polls of a page that gets no events
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+ReaderOf = Callable[[Request], Reader]
+
+
+def job_pages(facts: Facts, reader_of: ReaderOf, acts: Acts | None = None, home: str = "") -> Starlette:
+    """Return the pages of a job. `home`: the address of the list of jobs, relative to the job's root; "" where there is none."""
+    return _Pages(facts, reader_of, acts, home).application()
+
+
+class _Pages:
+    def __init__(self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str) -> None:
+        self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
+        self._views = Views(facts)
+
+    def application(self) -> Starlette:
+        gets = {
+            "/": self.job, "/live": self.live, "/tasks/{task}": self.task, "/tasks/{task}/live": self.live, "/timeline": self.timeline,
+            "/events": self.events, "/configuration": self.configuration, "/metrics.json": self.metrics, "/actions/{action}": self.ask,
+        }  # fmt: skip
+        routes = [Route(path, self._guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
+        routes.append(Route("/actions/{action}", self._guarded(self.act), methods=["POST"]))
+        routes += log_routes(self._facts, self._reader_of, self._values)
+        return Starlette(routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))])
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Turn errors into pages that say what happened."""
+
+        async def checked(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except Unknown as error:
+                return self._error(request, 404, str(error))
+            except PermissionError as error:
+                return self._error(request, 403, str(error))
+            except ValueError as error:
+                return self._error(request, 400, str(error))
+            except TrainmasterError as error:
+                return self._error(request, 503, error.message, error.mend)
+
+        return checked
+
+    def _values(self, request: Request, here: str) -> dict[str, Any]:
+        """Return the values that every page of the job needs."""
+        description = self._facts.description()
+        job = {"id": str(description.get("id") or ""), "name": str((description.get("job") or {}).get("name") or "")}
+        depth = request.scope["path"].removeprefix(request.scope.get("root_path", "")).count("/") - 1
+        reader = self._reader_of(request)
+        return {
+            "root": "../" * depth,
+            "home": self._home,
+            "job": job,
+            "here": here,
+            "user": reader.user,
+            "reader": reader,
+        }
+
+    def _error(self, request: Request, status: int, text: str, mend: str = "") -> Response:
+        try:
+            values = self._values(request, "")
+        except TrainmasterError:
+            values = {
+                "root": "",
+                "home": self._home,
+                "job": {"id": "", "name": "Job"},
+                "here": "",
+                "user": "",
+                "reader": Reader(),
+            }
+        return HTMLResponse(render("error.html", **values, text=text, mend=mend), status, HEADERS)
+
+    # -- pages --
+
+    def _view(self, request: Request) -> View:
+        """Return the view that a request shows: the job, as its query chooses tasks, or one task."""
+        if task := request.path_params.get("task"):
+            return self._views.view(f"task {task}", TaskPage(self._facts, task).blocks)
+        choice = Choice(request.query_params.get("tasks", "")[:200], max(1, whole(request, "page", 1)))
+        return self._views.view(f"job {choice}", JobPage(self._facts, choice).blocks)
+
+    async def job(self, request: Request) -> Response:
+        version, blocks = await self._view(request).now()
+        status = self._facts.shown_status()
+        done = ACTIONS.get(request.query_params.get("done", ""))
+        page = render(
+            "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
+            offered=[(name, ACTIONS[name]) for name in offered(status)], notice=done.done if done else "", again=AGAIN,
+        )  # fmt: skip
+        return HTMLResponse(page, headers=HEADERS)
+
+    async def task(self, request: Request) -> Response:
+        version, blocks = await self._view(request).now()
+        page = render(
+            "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=request.path_params["task"],
+            again=AGAIN,
+        )  # fmt: skip
+        return HTMLResponse(page, headers=HEADERS)
+
+    async def timeline(self, request: Request) -> Response:
+        return HTMLResponse(await time_line_page(self._facts, self._values(request, "job")), headers=HEADERS)
+
+    async def events(self, request: Request) -> Response:
+        query = request.query_params
+        chosen = (query.get("text", "")[:200], whole(request, "before", 0))
+        return HTMLResponse(await events_page(self._facts, self._values(request, "events"), *chosen), headers=HEADERS)
+
+    async def configuration(self, request: Request) -> Response:
+        description = self._facts.description()
+        rows = [
+            (key, text, description.get("sources", {}).get(key, ""))
+            for key, text in leaves(description.get("job") or {})
+        ]
+        return HTMLResponse(
+            render("configuration.html", **self._values(request, "configuration"), rows=rows), headers=HEADERS
+        )
+
+    # -- what open pages ask for --
+
+    async def live(self, request: Request) -> Response:
+        """Give the blocks that changed since a version: one answer, or a stream of server-sent events."""
+        view = self._view(request)
+        version = whole(request, "v", 0)
+        if last := request.headers.get("last-event-id", ""):
+            version = int(last) if last.isdecimal() else 0
+        if self._reader_of(request).live:
+            return StreamingResponse(_sent(view, version), media_type="text/event-stream", headers=HEADERS)
+        version, changed = await view.changes(version)
+        poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
+        return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
+
+    async def metrics(self, request: Request) -> Response:
+        """Give series for the charts. `task`: of one task, else of the whole job. `since`: newer samples only."""
+        try:
+            since = float(request.query_params.get("since", "0"))
+        except ValueError:
+            raise ValueError("since is no number") from None
+        series = await self._facts.metrics(tasks=[request.query_params.get("task", "")], since=since)
+        content = json.dumps(
+            {
+                "series": [
+                    {name: _plain(value) for name, value in attrs.asdict(row, recurse=False).items()} for row in series
+                ]
+            }
+        )
+        return Response(content, media_type="application/json", headers=HEADERS)
+
+    # -- actions --
+
+    async def ask(self, request: Request, problem: str = "", status: int = 200) -> Response:
+        """Show the form of an action, or its command."""
+        name = request.path_params["action"]
+        if name not in ACTIONS:
+            raise Unknown(f"there is no action {name[:40]}")
+        form = dict(request.query_params)
+        values = self._values(request, "job")
+        may_act = self._acts is not None and values["reader"].may_act
+        page = render(
+            "action.html", **values, name=name, action=ACTIONS[name], form=form, may_act=may_act, problem=problem,
+            command=command(name, values["job"]["id"], form),
+        )  # fmt: skip
+        return HTMLResponse(page, status, HEADERS)
+
+    async def act(self, request: Request) -> Response:
+        name = request.path_params["action"]
+        if name not in ACTIONS:
+            raise Unknown(f"there is no action {name[:40]}")
+        reader, form = self._reader_of(request), await _form(request)
+        check_token(reader, form)
+        if self._acts is None:
+            raise PermissionError(f"nothing can be done to the job from here: {command(name, 'JOB', form)}")
+        try:
+            target = await perform(name, self._acts, form, reader, self._home)
+        except (ValueError, TrainmasterError) as error:
+            return await self.ask(request, getattr(error, "message", "") or str(error), 400)
+        return RedirectResponse(f"../{target}", 303, HEADERS)
+
+
+async def _sent(view: View, version: int) -> AsyncIterator[str]:
+    """Yield server-sent events for as long as the reader stays."""
+    yield ": here\n\n"
+    while True:
+        try:
+            version, changed = await view.since(version)
+        except Exception as failure:  # noqa: BLE001  the page says so, and asks again
+            text = getattr(failure, "message", "") or str(failure) or type(failure).__name__
+            yield f"id: {version}\nevent: trouble\n{_lines(text)}\n"
+            return
+        yield f"id: {version}\n{_lines(''.join(map(out_of_band, changed)))}\n" if changed else ": quiet\n\n"
+
+
+def _lines(text: str) -> str:
+    return "".join(f"data: {line}\n" for line in text.splitlines())
+
+
+def out_of_band(html: str) -> str:
+    """Return a block so that htmx puts it in the place of the element with its id."""
+    begin, _, rest = html.partition(" ")
+    return f'{begin} hx-swap-oob="outerMorph" {rest}'
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Read a form. Raises ValueError where it is too large, or of another type."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise ValueError("a form is expected")
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > FORM_LIMIT:
+            raise ValueError(f"a form of more than {FORM_LIMIT} bytes")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def whole(request: Request, name: str, default: int) -> int:
+    """Return a whole number of the query. Raises ValueError where it is none."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ValueError(f"{name} is no whole number: {text[:40]!r}")
+    return int(text)
+
+
+def _without(request: Request, name: str) -> str:
+    from urllib.parse import urlencode
+
+    return urlencode([(key, value) for key, value in request.query_params.multi_items() if key != name])
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if not isinstance(value, str) else value
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
+    """Return every value of a job as (dotted key, text)."""
+    if isinstance(value, Mapping) and value:
+        return [leaf for key, part in value.items() for leaf in leaves(part, f"{path}.{key}" if path else str(key))]
+    return [(path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))]

@@ -1,0 +1,231 @@
+"""Make the parts of a job's page out of its facts. Plain data in, HTML out: a part changes only when a reader would see something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.core.hints import hints
+from trainmaster.core.metrics import Series
+from trainmaster.core.timeline import Attempt, Mark, Timeline
+from trainmaster.web.contract import Facts
+from trainmaster.web.pages.blocks import Blocks
+from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
+from trainmaster.web.pages.render import dom_id, render
+from trainmaster.words.events import event_text
+from trainmaster.words.text import loss_lines, shard_figures, state_word
+
+PAGE = 100  # tasks on one page
+ROWS = 40  # tasks with a row of their own in the time line of the job's page
+EVENTS = 12  # the newest, on the job's page
+MARKS = 30  # the newest, under the time line
+FIRST = ("failed", "lost", "running", "staging", "pending", "killed", "succeeded")  # states, those that matter first
+_SPARKS = ("cpu", "memory")
+
+Figures = Mapping[str, Any]
+
+
+@attrs.frozen
+class Choice:
+    """The tasks that a reader wants to see: those whose key, node or state has all words of `text`; `page` counts from 1."""
+
+    text: str = ""
+    page: int = 1
+
+    def takes(self, task: Figures) -> bool:
+        row = f"{task['task']} {task['state']} {task.get('node') or ''} {task.get('reason', '')}".lower()
+        return all(word in row for word in self.text.lower().split())
+
+
+class JobPage:
+    """The page of one job, as one choice of tasks shows it."""
+
+    def __init__(self, facts: Facts, choice: Choice) -> None:
+        self._facts, self._choice = facts, choice
+        self._order: list[str] = []  # the tasks that the table shows: they keep their places while the page is open
+        self._known = 0  # of how many tasks they were chosen
+
+    async def blocks(self) -> Blocks:
+        """Return every part that may change, by id."""
+        facts = self._facts
+        status, timeline = facts.shown_status(), await facts.timeline()
+        description = facts.description()
+        shown = self._shown(status["tasks"])
+        series = {
+            (row.task, row.name): row
+            for row in await facts.metrics(tasks=[task["task"] for task in shown], names=_SPARKS)
+        }
+        job_series = await facts.metrics(tasks=[""])
+        of_tasks = attempts_by_task(timeline)
+        recent = [event async for event in facts.events(max(0, timeline.n - EVENTS), False)]
+        now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(job_series))
+        blocks: dict[str, str | tuple[str, str]] = {
+            "head": render("parts/head.html", **head(status, description)),
+            "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status)),
+            "hints": render("parts/hints.html", hints=hints(status, description.get("job") or {}, job_series)),
+            "timeline": render("parts/timeline.html", **time_line(status, timeline, now)),
+            "data": render("parts/data.html", **data(status, description)),
+            "recent": render("parts/recent.html", events=[(event, event_text(event)) for event in reversed(recent)]),
+            "masters": render("parts/masters.html", epochs=timeline.epochs),
+        }
+        rows = {
+            f"task-{dom_id(task['task'])}": render(
+                "parts/task.html", **row(task, of_tasks.get(task["task"], []), series)
+            )
+            for task in shown
+        }
+        chosen = [task for task in status["tasks"] if self._choice.takes(task)]
+        counts = {
+            state: sum(state_word(task) == state for task in status["tasks"])
+            for state in dict.fromkeys(map(state_word, status["tasks"]))
+        }
+        table = render(
+            "parts/tasks.html", rows=rows.values(), counts=counts, choice=self._choice, number=len(chosen), total=len(status["tasks"]),
+            pages=-(-len(chosen) // PAGE),
+        )  # fmt: skip
+        blocks["tasks"] = (f"{list(rows)} {len(chosen)} {counts}", table)
+        return blocks | rows
+
+    def _shown(self, tasks: Sequence[Figures]) -> list[Figures]:
+        """Return the tasks of the table, those that matter first; an open page keeps its order while no task comes or goes."""
+        by_key = {task["task"]: task for task in tasks}
+        if self._known != len(tasks) or any(key not in by_key for key in self._order):
+            chosen = sorted((task for task in tasks if self._choice.takes(task)), key=importance)
+            self._order = [task["task"] for task in chosen[(self._choice.page - 1) * PAGE : self._choice.page * PAGE]]
+            self._known = len(tasks)
+        return [by_key[key] for key in self._order]
+
+
+def importance(task: Figures) -> tuple[int, ...]:
+    """Return a key that sorts tasks as a reader wants them: failures, then troubles, then the others."""
+    state = FIRST.index(task["state"]) if task["state"] in FIRST else len(FIRST)
+    return (state > 1, not (task.get("straggling") or task.get("trouble") or task["attempt"] > 1), state)
+
+
+def latest(series: Iterable[Series]) -> float:
+    return max((row.times[-1] for row in series if row.times), default=0.0)
+
+
+def head(status: Figures, description: Figures) -> dict[str, Any]:
+    """Return the facts of the first lines: they say how the job is doing."""
+    return {
+        "job": status, "description": description, "progress": job_progress(status), "word": job_word(status),
+        "steps": max((task["step"] for task in status["tasks"] if task.get("step") is not None), default=None),
+    }  # fmt: skip
+
+
+def job_word(status: Figures) -> str:
+    """Return the job's state as one word of the stylesheet's: a job that runs and waits for something is `waiting`."""
+    return "waiting" if status["waiting"] and status["state"] in ("pending", "running") else str(status["state"])
+
+
+def job_progress(status: Figures) -> float | None:
+    """Return how much of the job is done, of 0 to 1; None where nothing tells it."""
+    if status["state"] == "succeeded":
+        return 1.0
+    if status["shards"]:
+        total = sum(figures["total"] for figures in status["shards"].values())
+        return sum(figures["done"] for figures in status["shards"].values()) / total if total else None
+    values = [
+        1.0 if task["state"] == "succeeded" else task.get("progress") for task in status["tasks"] if task["counts"]
+    ]
+    known = [value for value in values if isinstance(value, int | float)]
+    return sum(known) / len(values) if known else None
+
+
+def losses(status: Figures) -> list[str]:
+    return [text.strip() for text in loss_lines(status)] + [
+        f"given up at the end: {text}" for text in status["gave_up"]
+    ]
+
+
+def attempts_by_task(timeline: Timeline) -> dict[str, list[Attempt]]:
+    """Return the attempts of each task, in order."""
+    attempts: dict[str, list[Attempt]] = {}
+    for attempt in timeline.attempts.values():
+        attempts.setdefault(attempt.task, []).append(attempt)
+    return attempts
+
+
+def row(task: Figures, attempts: Sequence[Attempt], series: Mapping[tuple[str, str], Series]) -> dict[str, Any]:
+    """Return the facts of one task's row."""
+    present = next((attempt for attempt in reversed(attempts) if attempt.attempt == task["attempt"]), None)
+    sparks = {name: spark(series.get((task["task"], name)), label=name) for name in _SPARKS}
+    return {
+        "task": task, "word": state_word(task), "present": present, "sparks": sparks,
+        "earlier": [attempt for attempt in reversed(attempts) if attempt is not present],
+    }  # fmt: skip
+
+
+def time_line(status: Figures, timeline: Timeline, now: float, rows: int = ROWS) -> dict[str, Any]:
+    """Return the rows and marks of the time line, those of the tasks that matter first, and the share of tasks that ran at each time."""
+    begin = status["submitted"]
+    shown = Range(begin, status["ended"] or nice_end(begin, now))
+    attempts = attempts_by_task(timeline)
+    tasks = sorted(status["tasks"], key=importance)
+    lines = [(task["task"], bars(spans(attempts.get(task["task"], []), shown), shown)) for task in tasks[:rows]]
+    marks = sorted(timeline.marks, key=lambda mark: mark.at)
+    crowd = bars(crowd_spans(timeline, shown, len(tasks)), shown) if len(tasks) > rows else None
+    return {
+        "lines": lines, "total": len(tasks), "crowd": crowd, "begin": begin, "end": shown.end, "has_ended": status["ended"] is not None,
+        "ticks": ticks([(mark.at, mark.kind, mark.text) for mark in marks], shown), "marks": newest(marks),
+        "number": len(marks), "generations": timeline.generations[-1:],
+    }  # fmt: skip
+
+
+def newest(marks: Sequence[Mark]) -> list[Mark]:
+    return list(reversed(marks[-MARKS:]))
+
+
+def spans(attempts: Sequence[Attempt], shown: Range, root: str = "") -> list[Span]:
+    """Return the bars of one task: each attempt's time before its program, and its program's."""
+    found = []
+    for attempt in attempts:
+        end = attempt.ended if attempt.ended is not None else shown.end
+        link = f"{root}logs/{attempt.task}?attempt={attempt.attempt}"
+        title = f"{attempt.task}, attempt {attempt.attempt}" + (f" on {attempt.node}" if attempt.node else "")
+        if attempt.began is not None and (begins := attempt.started or end) > attempt.began:
+            found.append(Span(attempt.began, begins, "staging", f"{title}: starting", link))
+        if attempt.started is not None:
+            word = f"{attempt.state}: {attempt.reason}" if attempt.reason else attempt.state
+            found.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))
+    return found
+
+
+def crowd_spans(timeline: Timeline, shown: Range, total: int, steps: int = 200) -> list[Span]:
+    """Return bars that say how many of many tasks ran, in ten shades: a row for each would be too much."""
+    width = (shown.end - shown.begin) / steps
+    changes = [0] * (steps + 2)
+    for attempt in timeline.attempts.values():
+        if attempt.started is not None:
+            first = int((attempt.started - shown.begin) / width) if width else 0
+            last = int(((attempt.ended or shown.end) - shown.begin) / width) if width else 0
+            changes[max(0, min(steps, first))] += 1
+            changes[max(0, min(steps, last)) + 1] -= 1
+    bars_, running = [], 0
+    for step in range(steps):
+        running += changes[step]
+        if running:
+            begin = shown.begin + step * width
+            bars_.append(
+                Span(
+                    begin,
+                    begin + width,
+                    f"share-{max(1, min(10, round(10 * running / max(1, total))))}",
+                    f"{running} ran",
+                )
+            )
+    return bars_
+
+
+def data(status: Figures, description: Figures) -> dict[str, Any]:
+    """Return the facts of inputs, outputs, checkpoints and saves."""
+    job = description.get("job") or {}
+    return {
+        "inputs": {name: (entry, status["shards"].get(name)) for name, entry in (job.get("inputs") or {}).items()},
+        "words": {name: shard_figures(figures) for name, figures in status["shards"].items()},
+        "outputs": status["outputs"], "saves": list(reversed(status["saves"])), "checkpoint": status["checkpoint"],
+        "asks_checkpoint": job.get("checkpoint"), "links": status["links"], "scaling": status["scaling"],
+    }  # fmt: skip

@@ -1,0 +1,71 @@
+"""Render templates. Whatever stands in a value is escaped, unless this package made it as `Markup`."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainmaster import __version__
+from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
+
+FOLDER = Path(__file__).parent
+STATIC = FOLDER / "static"
+
+
+@functools.cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    made.filters |= {
+        "bytes": format_bytes,
+        "seconds": format_seconds,
+        "clock": clock,
+        "iso": iso,
+        "domid": dom_id,
+        "clean": shown_text,
+    }
+    made.globals |= {"version": __version__, "count": format_count, "scripts": has_scripts()}
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a whole page, or a part of one, out of `templates`."""
+    return environment().get_template(template).render(values)
+
+
+def has_scripts() -> bool:
+    """Tell whether the scripts of other projects are there, which `tools/pages` brings."""
+    return (STATIC / "vendor" / "htmx.min.js").exists()
+
+
+def clock(at: float | None) -> str:
+    """Return a time in UTC, to the second."""
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def iso(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def dom_id(key: str) -> str:
+    """Return a task's key as a part of an element's id."""
+    return "".join(letter if letter.isalnum() else f"-{ord(letter):x}-" for letter in key)
+
+
+def shown_text(text: str) -> str:
+    """Return lines of a program without colours and cursor movements."""
+    from trainmaster.words.text import clean
+
+    return clean(text, colours=False)
+
+
+def fields(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return some fields of a mapping; None for those that it lacks."""
+    return {name: value.get(name) for name in names}
