@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader
 
 from trainmaster import __version__
 from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
@@ -20,7 +20,7 @@ STATIC = FOLDER / "static"
 @functools.cache
 def environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     made.filters |= {
