@@ -6,11 +6,9 @@ import asyncio
 import gc
 import itertools
 import json
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +32,6 @@ from trainmaster.master.connections import feed
 from trainmaster.master.connections.feed import Feed
 from trainmaster.master.connections.serve import Listener
 from trainmaster.master.turn import Turns
-from trainmaster.web.bare import TAIL, bare
 from trainmaster.web.rest import _Encoded, rest
 
 
@@ -282,41 +279,6 @@ async def answered(place: str, port: int) -> tuple[int, bytes]:
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1]), body
-
-
-def test_the_bare_page_reads_no_more_of_a_log_than_it_shows(host: Host) -> None:
-    """However long the log is: the end of the latest attempt with any."""
-    printed = b"".join(b"line %07d\n" % number for number in range(200_000))
-    host.storage.replace("logs/worker-0/1.log", printed)
-    host.storage.replace("logs/master/1.log", b"told\n")
-    got: list[int] = []
-    read = host.storage.read
-
-    def counted(path: str, offset: int = 0, size: int | None = None) -> bytes | None:
-        data = read(path, offset, size)
-        got.append(len(data or b""))
-        return data
-
-    host.storage.read = counted  # type: ignore[method-assign]
-
-    async def act() -> None:
-        host.state.epoch, host.state.tasks["worker:0"].attempt = 1, 2  # it waits to begin again
-        bound = socket.create_server(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        gate: Any = SimpleNamespace(proxies={"127.0.0.1"}, may_view=lambda user: True)
-        listener = Listener(bare(host.feed, gate, f"127.0.0.1:{port}"))
-        await listener.on_tcp(bound)
-        try:
-            assert await answered("/logs/worker:0", port) == (200, printed[-TAIL:])
-            assert sum(got) < 2 * TAIL
-            assert await answered("/logs/master", port) == (200, b"told\n")
-            host.state.tasks["worker:0"].started = 1.0
-            assert await answered("/logs/worker:0", port) == (200, b"")
-            assert (await answered("/logs/worker:7", port))[0] == 404
-        finally:
-            await listener.close()
-
-    asyncio.run(asyncio.wait_for(act(), 60))
 
 
 def test_readers_of_a_storage_that_hangs_leave_the_master_its_own_threads(host: Host) -> None:

@@ -169,7 +169,7 @@ class ContainerHost:
         self._page = f"http://{self._page_name}/" if pages else ""
 
     async def serve(self, application: Any, facts: Any) -> None:
-        from trainmaster.master.connections.serve import Listener, warm
+        from trainmaster.master.connections.serve import Late, Listener, warm
         from trainmaster.master.connections.strangers import Crowd
 
         await asyncio.to_thread(warm)
@@ -178,9 +178,13 @@ class ContainerHost:
         self._listeners.append(Listener(application, application.trusts, crowd))
         await self._listeners[0].on_tcp(self._sockets[0], context)
         if self._container.proxies:
-            from trainmaster.web.bare import bare
 
-            self._listeners.append(Listener(bare(facts, self._container, self._page_name), self._is_proxy, crowd))
+            def pages() -> Any:
+                from trainmaster.web.proxied import proxied
+
+                return proxied(facts, self._container, self._page_name)
+
+            self._listeners.append(Listener(Late(pages), self._is_proxy, crowd))
             await self._listeners[1].on_tcp(self._sockets[1])
 
     def _is_proxy(self, scope: Mapping[str, Any]) -> bool:

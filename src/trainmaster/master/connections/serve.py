@@ -123,12 +123,23 @@ class AgentSocket:
                 return
 
 
+class Late:
+    """An ASGI application that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], App]) -> None:
+        self._make = make
+        self._application: App | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        self._application = self._application or self._make()
+        await self._application(scope, receive, send)
+
+
 class Application:
-    """The ASGI application. `rest` makes the readers' part when it is first asked for."""
+    """The ASGI application of agents and readers. `rest` makes the readers' part."""
 
     def __init__(self, agents: Agents, token: str, rest: Callable[[], App]) -> None:
-        self.agents, self._token, self._make_rest = agents, f"Bearer {token}".encode(), rest
-        self._rest: App | None = None
+        self.agents, self._token, self._rest = agents, f"Bearer {token}".encode(), Late(rest)
 
     def trusts(self, scope: MutableMapping[str, Any]) -> bool:
         """Tell whether a request carries the job's token."""
@@ -138,7 +149,6 @@ class Application:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
-            self._rest = self._rest or self._make_rest()
             await self._rest(scope, receive, send)
 
     async def _websocket(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:

@@ -21,6 +21,7 @@ from trainmaster.web.pages.blocks import View, Views
 from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import Choice, JobPage
 from trainmaster.web.pages.logs import log_routes
+from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import STATIC, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 
@@ -43,7 +44,7 @@ def job_pages(facts: Facts, reader_of: ReaderOf, acts: Acts | None = None, home:
 class _Pages:
     def __init__(self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str) -> None:
         self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
-        self._views = Views(facts)
+        self._views, self._patience = Views(facts), Patience()
 
     def application(self) -> Starlette:
         gets = {
@@ -108,7 +109,7 @@ class _Pages:
         if task := request.path_params.get("task"):
             return self._views.view(f"task {task}", TaskPage(self._facts, task).blocks)
         choice = Choice(request.query_params.get("tasks", "")[:200], max(1, whole(request, "page", 1)))
-        return self._views.view(f"job {choice}", JobPage(self._facts, choice).blocks)
+        return self._views.view(f"job {choice}", JobPage(self._facts, choice, self._patience).blocks)
 
     async def job(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()

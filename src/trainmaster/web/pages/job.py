@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
+from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import dom_id, render
 from trainmaster.words.events import event_text
 from trainmaster.words.text import loss_lines, shard_figures, state_word
@@ -22,9 +24,11 @@ ROWS = 40  # tasks with a row of their own in the time line of the job's page
 EVENTS = 12  # the newest, on the job's page
 MARKS = 30  # the newest, under the time line
 FIRST = ("failed", "lost", "running", "staging", "pending", "killed", "succeeded")  # states, those that matter first
-_SPARKS = ("cpu", "memory")
+_SPARKS = ("cpu", "memory")  # names
 
 Figures = Mapping[str, Any]
+NO_EVENTS: list[Figures] = []
+NO_SERIES: Sequence[Series] = ()
 
 
 @attrs.frozen
@@ -42,51 +46,50 @@ class Choice:
 class JobPage:
     """The page of one job, as one choice of tasks shows it."""
 
-    def __init__(self, facts: Facts, choice: Choice) -> None:
-        self._facts, self._choice = facts, choice
+    def __init__(self, facts: Facts, choice: Choice, patience: Patience) -> None:
+        self._facts, self._choice, self._read = facts, choice, patience.read
         self._order: list[str] = []  # the tasks that the table shows: they keep their places while the page is open
         self._known = 0  # of how many tasks they were chosen
 
     async def blocks(self) -> Blocks:
         """Return every part that may change, by id."""
-        facts = self._facts
-        status, timeline = facts.shown_status(), await facts.timeline()
-        description = facts.description()
+        status, description = self._facts.shown_status(), self._facts.description()
         shown = self._shown(status["tasks"])
-        series = {
-            (row.task, row.name): row
-            for row in await facts.metrics(tasks=[task["task"] for task in shown], names=_SPARKS)
-        }
-        job_series = await facts.metrics(tasks=[""])
-        of_tasks = attempts_by_task(timeline)
-        recent = [event async for event in facts.events(max(0, timeline.n - EVENTS), False)]
-        now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(job_series))
+        timeline, trouble = await self._read("events", self._facts.timeline, Timeline())
+        newest, _ = await self._read("newest events", lambda: self._newest_events(timeline.n), NO_EVENTS)
+        names = ["", *(task["task"] for task in shown)]
+        series, unread = await self._read("samples", lambda: self._facts.metrics(tasks=names), NO_SERIES)
+        trouble = trouble or unread
+        now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
             "head": render("parts/head.html", **head(status, description)),
-            "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status)),
-            "hints": render("parts/hints.html", hints=hints(status, description.get("job") or {}, job_series)),
+            "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status), trouble=trouble),
+            "hints": render("parts/hints.html", hints=hints(status, description.get("job") or {}, series)),
             "timeline": render("parts/timeline.html", **time_line(status, timeline, now)),
             "data": render("parts/data.html", **data(status, description)),
-            "recent": render("parts/recent.html", events=[(event, event_text(event)) for event in reversed(recent)]),
+            "recent": render("parts/recent.html", events=[(event, event_text(event)) for event in reversed(newest)]),
             "masters": render("parts/masters.html", epochs=timeline.epochs),
-        }
+        }  # fmt: skip
+        return blocks | self._table(status["tasks"], shown, timeline, series)
+
+    def _table(
+        self, tasks: Sequence[Figures], shown: Sequence[Figures], timeline: Timeline, series: Sequence[Series]
+    ) -> dict[str, str | tuple[str, str]]:
+        """Return the table of tasks, and each of its rows: the table itself changes only where other rows are shown, or their counts."""
+        attempts, samples = attempts_by_task(timeline), {(row.task, row.name): row for row in series}
         rows = {
-            f"task-{dom_id(task['task'])}": render(
-                "parts/task.html", **row(task, of_tasks.get(task["task"], []), series)
-            )
+            f"task-{dom_id(task['task'])}": render("parts/task.html", **row(task, attempts.get(task["task"], []), samples))
             for task in shown
-        }
-        chosen = [task for task in status["tasks"] if self._choice.takes(task)]
-        counts = {
-            state: sum(state_word(task) == state for task in status["tasks"])
-            for state in dict.fromkeys(map(state_word, status["tasks"]))
-        }
+        }  # fmt: skip
+        counts, number = Counter(map(state_word, tasks)), sum(map(self._choice.takes, tasks))
         table = render(
-            "parts/tasks.html", rows=rows.values(), counts=counts, choice=self._choice, number=len(chosen), total=len(status["tasks"]),
-            pages=-(-len(chosen) // PAGE),
+            "parts/tasks.html", rows=rows.values(), counts=counts, choice=self._choice, number=number, total=len(tasks),
+            pages=-(-number // PAGE),
         )  # fmt: skip
-        blocks["tasks"] = (f"{list(rows)} {len(chosen)} {counts}", table)
-        return blocks | rows
+        return {**rows, "tasks": (f"{list(rows)} {number} {counts}", table)}
+
+    async def _newest_events(self, last: int) -> list[Figures]:
+        return [event async for event in self._facts.events(max(0, last - EVENTS), False)]
 
     def _shown(self, tasks: Sequence[Figures]) -> list[Figures]:
         """Return the tasks of the table, those that matter first; an open page keeps its order while no task comes or goes."""

@@ -15,12 +15,11 @@ from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.security.acls import AccessList, may_view
 from trainmaster.hadoop.sitefile import Property
 from trainmaster.master.connections.serve import Listener
-from trainmaster.web.bare import bare
+from trainmaster.web.proxied import proxied
 
 
 class Facts:
-    def status(self) -> dict[str, Any]:
-        return {"job": "digits-1", "state": "running", "submitted": 0, "tasks": []}
+    """The pages are asked for nothing about a job."""
 
 
 @attrs.frozen
@@ -38,7 +37,7 @@ def ask(gate: Gate, headers: Mapping[str, str], host: Callable[[int], str] = "12
     def get(port: int) -> int:
         line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
-            line.request("GET", "/", headers={"Host": host(port), **headers})
+            line.request("GET", "/static/style.css", headers={"Host": host(port), **headers})
             return line.getresponse().status
         finally:
             line.close()
@@ -48,7 +47,7 @@ def ask(gate: Gate, headers: Mapping[str, str], host: Callable[[int], str] = "12
             ("127.0.0.1", 0)
         )  # as where there is no IPv6: the address that uvicorn trusts by default
         port = bound.getsockname()[1]
-        listener = Listener(bare(Facts(), gate, f"127.0.0.1:{port}"))  # type: ignore[arg-type]
+        listener = Listener(proxied(Facts(), gate, f"127.0.0.1:{port}"))  # type: ignore[arg-type]
         await listener.on_tcp(bound)
         try:
             return await asyncio.to_thread(get, port)
