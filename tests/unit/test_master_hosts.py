@@ -59,7 +59,7 @@ def test_the_listeners_of_agents_and_of_the_page_share_the_room_for_strangers(mo
     async def scene() -> None:
         nothing: Any = SimpleNamespace(trusts=lambda scope: False)
         parts: Any = SimpleNamespace(address="127.0.0.1", port=0, proxies=("127.0.0.1",), tokens=None)
-        host = ContainerHost(parts, certificate, key)
+        host = ContainerHost(parts, "job-x", certificate, key)
         host.bind()
         agents, page = (bound.getsockname()[1] for bound in host._sockets)
         await host.serve(nothing, nothing)

@@ -76,7 +76,7 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
         parts: Any = SimpleNamespace(
             engine=lambda job, spec, page: engine, address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None
         )
-        host = ContainerHost(parts, certificate, key)
+        host = ContainerHost(parts, "job-x", certificate, key)
         living = asyncio.create_task(_Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host).live())
         await engine.opening.wait()
         calling = asyncio.create_task(call(host.place))
@@ -123,7 +123,7 @@ def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_p
             engine=lambda job, spec, page: Refusing(), leave=lambda: None,
             address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None,
         )  # fmt: skip
-        host = ContainerHost(parts, certificate, key)
+        host = ContainerHost(parts, "job-x", certificate, key)
         await _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host).live()
 
     for epoch in range(1, limits.TAKEOVERS + 1):

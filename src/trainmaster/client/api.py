@@ -78,6 +78,7 @@ class Job(_Job):
         secrets: Sequence[str] | Mapping[str, keys.Secret | None] | None = None,
         priority: int | None = None,
         links: Mapping[str, str | keys.Link] | None = None,
+        pages: str | None = None,
         master: keys.Master | None = None,
         annotations: Mapping[str, str | int | float] | None = None,
         engines: Mapping[str, Mapping[str, Any]] | None = None,

@@ -405,12 +405,14 @@ class MasterContainer(Protocol):
     port: int = 0  # 0: any
     agents: Mapping[str, Any] = MappingProxyType({})  # more for the specs of agents
     begun_again: bool = False  # whether the cluster restarts what ends in the container
-    proxies: Collection[str] = ()  # addresses of the cluster's own web proxies, which get a bare page
+    proxies: Collection[str] = ()  # addresses of the cluster's own web proxies, which get read-only pages
     tokens: Tokens | None = None
 
     @abstractmethod
-    def engine(self, job: Any, spec: AgentSpec, page: Callable[[], str]) -> MasterSide:
-        """Return the engine as this job's master uses it. `page` returns the address of the job's page, once there is one."""
+    def engine(self, job: Any, spec: AgentSpec, page: Callable[[bool], str]) -> MasterSide:
+        """Return the engine as this job's master uses it. `page(ended)` returns the address of the job's page, once there is one; with
+        `ended` that of its history, which outlasts the master.
+        """
         ...
 
     def may_view(self, user: str) -> bool:

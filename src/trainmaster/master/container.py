@@ -25,7 +25,11 @@ def main() -> int:
     from trainmaster.master.record import Superseded
 
     try:
-        return run(directory, payload, ContainerHost(container, payload["certificate"], payload["key"]))
+        return run(
+            directory,
+            payload,
+            ContainerHost(container, os.path.basename(directory), payload["certificate"], payload["key"]),
+        )
     except Superseded:
         # A master that began here again at once would supersede our successor. The engine ends us with our container; if it does not, it
         # has ended the other master.

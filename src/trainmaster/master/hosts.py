@@ -133,22 +133,23 @@ class LocalHost:
 
 
 class ContainerHost:
-    """A host in a container of an engine; `certificate` and `key`: the job's, PEM."""
+    """A host in a container of an engine; `job`: the job's id; `certificate` and `key`: the job's, PEM."""
 
     near = True
     machine_cores = 0.0
 
-    def __init__(self, container: MasterContainer, certificate: str, key: str) -> None:
-        self._container, self._certificate, self._key = container, certificate, key
+    def __init__(self, container: MasterContainer, job: str, certificate: str, key: str) -> None:
+        self._container, self._job, self._certificate, self._key = container, job, certificate, key
         self.tokens = container.tokens
-        self._page = self._page_name = ""
+        self._page = self._page_name = self._history = ""
         self._sockets: list[socket.socket] = []
         self._listeners: list[Any] = []
         self.place = ""
         self.addresses: tuple[str, ...] = ()
 
     def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
-        return self._container.engine(job, spec, lambda: self._page)
+        self._history = f"{job.pages.rstrip('/')}/jobs/{self._job}/" if job.pages else ""
+        return self._container.engine(job, spec, lambda ended: (self._history if ended else "") or self._page)
 
     def tasks_of_others(self) -> int:
         return 0

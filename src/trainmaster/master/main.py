@@ -110,7 +110,9 @@ def run_on_client(storage: str, payload: Mapping[str, Any]) -> int:
             return 0
         os.environ.update(payload["stores"])
         linux.one_heap()
-        return run(storage, payload, ContainerHost(container, payload["certificate"], payload["key"]))
+        return run(
+            storage, payload, ContainerHost(container, Path(storage).name, payload["certificate"], payload["key"])
+        )
 
 
 def run(storage: str, payload: Mapping[str, Any], host: MasterHost) -> int:

@@ -139,7 +139,7 @@ class NetnsContainer(MasterContainer, MasterSide):
         self.address, self._changes = str(payload["address"]), Changes()
         self._call = partial(call, payload["folder"], application=payload["application"])
 
-    def engine(self, job: Any, spec: contract.AgentSpec, page: Callable[[], str]) -> MasterSide:
+    def engine(self, job: Any, spec: contract.AgentSpec, page: Callable[[bool], str]) -> MasterSide:
         self._spec = spec
         return self
 

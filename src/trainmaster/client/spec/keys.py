@@ -199,6 +199,7 @@ class Job(TypedDict, total=False):
     secrets: Sequence[str] | Mapping[str, Secret | None]
     priority: int
     links: Mapping[str, str | Link]
+    pages: str
     master: Master
     annotations: Mapping[str, str | int | float]
     engines: Mapping[str, Mapping[str, Any]]

@@ -460,6 +460,10 @@ class Job(Section):
         of=Link,
         factory=dict,
     )
+    pages: str = key(
+        "the address of the pages of all jobs (`tm ui --listen`): a cluster's own link leads there once the job has ended",
+        "text", "none", default="",
+    )  # fmt: skip
     master: Master = key(
         "the master's container; it has none on the local engine", "section", of=Master, factory=Master
     )

@@ -49,7 +49,7 @@ class ContainerRuntime(MasterContainer):
         self.address, self.port = address, port
         self.agents: dict[str, Any] = {}
 
-    def engine(self, job: Job, spec: Any, page: Callable[[], str]) -> MasterSide:
+    def engine(self, job: Job, spec: Any, page: Callable[[bool], str]) -> MasterSide:
         """Return the master's side of Kubernetes."""
         payload, options = self._payload, settings(job.engines.get("kubernetes") or {})
         shape = Shape(payload["job_id"], job, options, payload["image"], self._owner)

@@ -89,13 +89,14 @@ class _Container:
 
 class YarnMaster(MasterSide):
     """The `MasterSide` of YARN. `context(spec)` returns an agent's launch context for its spec; `scheduler(token)` returns a connection to
-    the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking()`
-    returns the address of the job's page.
+    the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking(ended)`
+    returns the address of the job's page, or of its history.
     """
 
     def __init__(
         self, job: Job, spec: AgentSpec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
-        protection: Sequence[str], tracking: Callable[[], str] = lambda: "", preemption: float = 15.0, ending: Ending | None = None,
+        protection: Sequence[str], tracking: Callable[[bool], str] = lambda ended: "", preemption: float = 15.0,
+        ending: Ending | None = None,
     ) -> None:  # fmt: skip
         self._numbers, self._spec, self._context = asks.Numbers(job), spec, context
         self._scheduler_for, self._scheduler = scheduler, scheduler(token)
@@ -192,7 +193,7 @@ class YarnMaster(MasterSide):
             self._give_back(key)
         await self._changes.cancel()
         request = y.FinishApplicationMasterRequestProto(
-            final_application_status=_FINAL[state], tracking_url=self._tracking()
+            final_application_status=_FINAL[state], tracking_url=self._tracking(True)
         )
         while not await self._unregister(request):  # noqa: ASYNC110  no news comes of it
             await asyncio.sleep(PENDING)
@@ -224,7 +225,7 @@ class YarnMaster(MasterSide):
     # -- beats --
 
     async def _register(self) -> y.RegisterApplicationMasterResponseProto:
-        request = y.RegisterApplicationMasterRequestProto(host="", rpc_port=-1, tracking_url=self._tracking())
+        request = y.RegisterApplicationMasterRequestProto(host="", rpc_port=-1, tracking_url=self._tracking(False))
         answer = await self._scheduler.register_application_master(request)
         self._response = 0
         self._nodes.take(answer.nm_tokens_from_previous_attempts)

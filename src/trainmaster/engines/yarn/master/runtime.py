@@ -39,8 +39,8 @@ class ContainerRuntime(MasterContainer):
         self.proxies = _proxies(self._conf)
         self.agents: dict[str, Any] = {"configuration": payload["configuration"]}
 
-    def engine(self, job: Any, spec: Any, page: Callable[[], str]) -> MasterSide:
-        """Return the master's side of YARN; `page()` returns the address of the job's page, once there is one."""
+    def engine(self, job: Any, spec: Any, page: Callable[[bool], str]) -> MasterSide:
+        """Return the master's side of YARN; `page(ended)`: as in the contract."""
         token = self._credentials.of_kind(AM_RM_TOKEN)
         assert token is not None, "YARN gives its masters a token"
         rm_token = self._credentials.of_kind(RM_DELEGATION_TOKEN)
