@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-import attrs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -18,8 +17,9 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.web.contract import Acts, Facts, Reader, Unknown
 from trainmaster.web.pages.actions import ACTIONS, check_token, command, offered, perform
 from trainmaster.web.pages.blocks import View, Views
+from trainmaster.web.pages.charts import charts, drawn
 from trainmaster.web.pages.events import events_page
-from trainmaster.web.pages.job import Choice, JobPage
+from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs import log_routes
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import STATIC, render
@@ -118,14 +118,16 @@ class _Pages:
         page = render(
             "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
             offered=[(name, ACTIONS[name]) for name in offered(status)], notice=done.done if done else "", again=AGAIN,
+            charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
         return HTMLResponse(page, headers=HEADERS)
 
     async def task(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
+        task = request.path_params["task"]
         page = render(
-            "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=request.path_params["task"],
-            again=AGAIN,
+            "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=task, again=AGAIN,
+            charts=[drawn(chart) for chart in await self._charts(task)],
         )  # fmt: skip
         return HTMLResponse(page, headers=HEADERS)
 
@@ -161,20 +163,19 @@ class _Pages:
         poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
         return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
 
+    async def _charts(self, task: str, since: float = 0.0) -> list[dict[str, Any]]:
+        series, _ = await self._patience.read(
+            f"samples of {task}", lambda: self._facts.metrics([task], None, since), NO_SERIES
+        )
+        return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
+
     async def metrics(self, request: Request) -> Response:
-        """Give series for the charts. `task`: of one task, else of the whole job. `since`: newer samples only."""
+        """Give the data of charts. `task`: of one task, else of the whole job. `since`: newer samples only."""
         try:
             since = float(request.query_params.get("since", "0"))
         except ValueError:
             raise ValueError("since is no number") from None
-        series = await self._facts.metrics(tasks=[request.query_params.get("task", "")], since=since)
-        content = json.dumps(
-            {
-                "series": [
-                    {name: _plain(value) for name, value in attrs.asdict(row, recurse=False).items()} for row in series
-                ]
-            }
-        )
+        content = json.dumps({"charts": await self._charts(request.query_params.get("task", ""), since)})
         return Response(content, media_type="application/json", headers=HEADERS)
 
     # -- actions --
@@ -257,10 +258,6 @@ def _without(request: Request, name: str) -> str:
     from urllib.parse import urlencode
 
     return urlencode([(key, value) for key, value in request.query_params.multi_items() if key != name])
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if not isinstance(value, str) else value
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
