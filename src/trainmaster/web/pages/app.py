@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.web.contract import Acts, Facts, Reader, Unknown
-from trainmaster.web.pages.actions import ACTIONS, check_token, command, offered, perform
+from trainmaster.web.pages.actions import ACTIONS, check_token, command, perform
 from trainmaster.web.pages.blocks import View, Views
 from trainmaster.web.pages.charts import charts, drawn
 from trainmaster.web.pages.events import events_page
@@ -113,11 +113,9 @@ class _Pages:
 
     async def job(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
-        status = self._facts.shown_status()
         done = ACTIONS.get(request.query_params.get("done", ""))
         page = render(
-            "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
-            offered=[(name, ACTIONS[name]) for name in offered(status)], notice=done.done if done else "", again=AGAIN,
+            "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query, notice=done.done if done else "", again=AGAIN,
             charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
         return HTMLResponse(page, headers=HEADERS)

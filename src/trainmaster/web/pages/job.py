@@ -12,6 +12,7 @@ from trainmaster.core.hints import hints
 from trainmaster.core.metrics import Series
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts
+from trainmaster.web.pages.actions import ACTIONS, offered
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
 from trainmaster.web.pages.patience import Patience
@@ -63,6 +64,7 @@ class JobPage:
         now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
             "head": render("parts/head.html", **head(status, description)),
+            "actions": render("parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status)]),
             "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status), trouble=trouble),
             "hints": render("parts/hints.html", hints=hints(status, description.get("job") or {}, series)),
             "timeline": render("parts/timeline.html", **time_line(status, timeline, now)),

@@ -30,7 +30,8 @@ class TaskPage:
         shown = Range(begin, status["ended"] or nice_end(begin, max(status["at"], timeline.at)))
         marks = [mark for mark in timeline.marks if mark.task == self._task]
         return {
-            "task-head": render("parts/task_head.html", task=task, word=state_word(task), over=status["ended"] is not None),
+            "task-head": render("parts/task_head.html", task=task, word=state_word(task)),
+            "task-actions": render("parts/task_actions.html", task=task),
             "attempts": render(
                 "parts/attempts.html", attempts=list(reversed(attempts)), bars=bars(spans(attempts, shown, "../"), shown), marks=marks[::-1]
             ),
