@@ -36,14 +36,25 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 ReaderOf = Callable[[Request], Reader]
 
 
-def job_pages(facts: Facts, reader_of: ReaderOf, acts: Acts | None = None, home: str = "") -> Starlette:
-    """Return the pages of a job. `home`: the address of the list of jobs, relative to the job's root; "" where there is none."""
-    return _Pages(facts, reader_of, acts, home).application()
+def job_pages(
+    facts: Facts, reader_of: ReaderOf, acts: Acts | None = None, home: str = "", *, is_exported: bool = False
+) -> Starlette:
+    """Return the pages of a job. `home`: the address of the list of jobs, relative to the job's root; "" where there is none.
+
+    `is_exported`: the pages are read from files, without a server.
+    """
+    return _Pages(facts, reader_of, acts, home, is_exported).application()
 
 
 class _Pages:
-    def __init__(self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str) -> None:
-        self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
+    def __init__(self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str, is_exported: bool) -> None:
+        self._facts, self._reader_of, self._acts, self._home, self._is_exported = (
+            facts,
+            reader_of,
+            acts,
+            home,
+            is_exported,
+        )
         self._views, self._patience = Views(facts), Patience()
 
     def application(self) -> Starlette:
@@ -115,7 +126,8 @@ class _Pages:
         version, blocks = await self._view(request).now()
         done = ACTIONS.get(request.query_params.get("done", ""))
         page = render(
-            "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query, notice=done.done if done else "", again=AGAIN,
+            "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
+            notice=done.done if done else "", again=AGAIN, kept=await self._kept(""),
             charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
         return HTMLResponse(page, headers=HEADERS)
@@ -125,6 +137,7 @@ class _Pages:
         task = request.path_params["task"]
         page = render(
             "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=task, again=AGAIN,
+            kept=await self._kept(task),
             charts=[drawn(chart) for chart in await self._charts(task)],
         )  # fmt: skip
         return HTMLResponse(page, headers=HEADERS)
@@ -166,6 +179,10 @@ class _Pages:
             f"samples of {task}", lambda: self._facts.metrics([task], None, since), NO_SERIES
         )
         return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
+
+    async def _kept(self, task: str) -> str:
+        """Return the charts' data for a page that is exported; "" for any other, which asks for it."""
+        return json.dumps({"charts": await self._charts(task)}).replace("<", "\\u003c") if self._is_exported else ""
 
     async def metrics(self, request: Request) -> Response:
         """Give the data of charts. `task`: of one task, else of the whole job. `since`: newer samples only."""
