@@ -69,7 +69,9 @@ class View:
             self._work = asyncio.create_task(self._keep_current())
         try:
             async with asyncio.timeout(QUIET), self._news:
-                await self._news.wait_for(lambda: self.version > version or self._failure is not None)
+                await self._news.wait_for(
+                    lambda: (self._blocks and self.version > version) or self._failure is not None
+                )
         except TimeoutError:
             pass
         self._asked = self._clock()

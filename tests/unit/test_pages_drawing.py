@@ -1,0 +1,74 @@
+"""Drawings: whatever a program or a user wrote stays text, and figures are where they belong."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as Xml
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from trainmaster.core.metrics import Series
+from trainmaster.web.pages.charts import charts, drawn, figure, form, title
+from trainmaster.web.pages.drawing import WIDTH, Range, Span, bars, line, spark, ticks
+
+_HOSTILE = '<script>alert(1)</script>" onload="x'
+_TEXT = some.text(alphabet=some.characters(codec="utf-8", categories=("L", "N", "P", "S", "Z")))
+
+
+@given(text=_TEXT)
+def test_a_bar_is_well_formed_whatever_its_text_is(text: str) -> None:
+    drawing = bars([Span(1.0, 2.0, text, text, text)], Range(0.0, 4.0))
+    root = Xml.fromstring(drawing)
+    [bar] = root.iter("rect")
+    assert bar.get("class") == " ".join(bar.get("class", "").split("\n")) or bar.get("class") is not None
+    assert [part.text or "" for part in root.iter("title")] == [text.replace("\r\n", "\n").replace("\r", "\n")]
+    assert not [part for part in root.iter() if part.tag not in ("svg", "a", "rect", "title")]
+
+
+def test_hostile_titles_of_marks_stay_text() -> None:
+    drawing = ticks([(1.0, _HOSTILE, _HOSTILE)], Range(0.0, 2.0))
+    assert "<script" not in drawing
+    assert [part.tag for part in Xml.fromstring(drawing).iter()] == ["svg", "line", "title"]
+
+
+@given(begin=some.floats(0, 2e9), length=some.floats(0, 1e6), at=some.floats(-1e9, 4e9))
+def test_every_time_is_within_the_drawing(begin: float, length: float, at: float) -> None:
+    assert 0 <= Range(begin, begin + length).x(at) <= WIDTH
+
+
+@given(values=some.lists(some.none() | some.floats(-1e12, 1e12), max_size=80), top=some.floats(0, 1e12))
+def test_lines_stay_within_their_height_and_break_at_gaps(values: list[float | None], top: float) -> None:
+    root = Xml.fromstring(f"<svg>{line(values, top, 20)}</svg>")
+    points = [point.split(",") for part in root for point in part.get("points", "").split()]
+    assert all(0 <= float(y) <= 20 and 0 <= float(x) <= WIDTH for x, y in points)
+    runs = sum(value is not None and (number == 0 or values[number - 1] is None) for number, value in enumerate(values))
+    assert len(root) == runs
+
+
+def test_a_series_without_a_value_draws_nothing() -> None:
+    assert spark(None) == ""
+    assert spark(Series("worker:0", "cpu", [1.0], [None], [None])) == ""
+
+
+def test_charts_say_what_was_asked_for_only_where_all_asked() -> None:
+    series = [
+        Series("", "memory", [1.0, 2.0], [1e9, 2e9], [1e9, 2e9]),
+        Series("", "metric.<b>loss", [1.0], [0.5], [0.5]),
+    ]
+    tasks = [{"task": f"worker:{index}", "role": "worker", "node": "a"} for index in range(2)]
+    job = {"roles": {"worker": {"resources": {"memory": "2GiB"}}}}
+    memory, loss = charts(series, "", tasks, job)
+    assert memory["lines"] == {"asked": 2 * 2 * 1024**3}
+    assert drawn(memory)["asked"] == "4 GiB"
+    assert loss["title"] == "<b>loss", "templates escape it"
+    assert charts(series, "", tasks, {"roles": {"worker": {"resources": {}}}})[0]["lines"] == {}
+
+
+def test_forms_and_titles() -> None:
+    assert [form(name) for name in ("memory", "gpu.0.memory", "gpu.0.util", "progress", "metric.memory")] == [
+        "bytes", "bytes", "percent", "part", "number",
+    ]  # fmt: skip
+    assert title("gpu.1.util") == "GPU 1 use"
+    assert [figure(0.4251, "part"), figure(None, "bytes"), figure(1234.5, "number"), figure(0.01234, "number")] == [
+        "43 %", "", "1,234", "0.0123",
+    ]  # fmt: skip
