@@ -127,7 +127,7 @@ class Unknown(LookupError):
 
 @attrs.frozen
 class Reader:
-    """Who reads a page, and what the page offers. `live`: it gets server-sent events; else it polls."""
+    """The reader of a page, and the page's offers. `live`: it gets server-sent events; else it polls."""
 
     user: str = ""
     may_act: bool = False  # forms have buttons; else they show the command that does the same

@@ -84,7 +84,7 @@ class _Pages:
 
         return checked
 
-    def _values(self, request: Request, here: str) -> dict[str, Any]:
+    def _values(self, request: Request, section: str) -> dict[str, Any]:
         """Return the values that every page of the job needs."""
         description = self._facts.description()
         job = {"id": str(description.get("id") or ""), "name": str((description.get("job") or {}).get("name") or "")}
@@ -94,7 +94,7 @@ class _Pages:
             "root": "../" * depth,
             "home": self._home,
             "job": job,
-            "here": here,
+            "section": section,
             "user": reader.user,
             "reader": reader,
         }
@@ -107,7 +107,7 @@ class _Pages:
                 "root": "",
                 "home": self._home,
                 "job": {"id": "", "name": "Job"},
-                "here": "",
+                "section": "",
                 "user": "",
                 "reader": Reader(),
             }
@@ -226,7 +226,7 @@ class _Pages:
 
 async def _sent(view: View, version: int) -> AsyncIterator[str]:
     """Yield server-sent events for as long as the reader stays."""
-    yield ": here\n\n"
+    yield ": connected\n\n"
     while True:
         try:
             version, changed = await view.since(version)

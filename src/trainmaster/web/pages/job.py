@@ -186,17 +186,17 @@ def newest(marks: Sequence[Mark]) -> list[Mark]:
 
 def spans(attempts: Sequence[Attempt], shown: Range, root: str = "") -> list[Span]:
     """Return the bars of one task: each attempt's time before its program, and its program's."""
-    found = []
+    row_spans = []
     for attempt in attempts:
         end = attempt.ended if attempt.ended is not None else shown.end
         link = f"{root}logs/{attempt.task}?attempt={attempt.attempt}"
         title = f"{attempt.task}, attempt {attempt.attempt}" + (f" on {attempt.node}" if attempt.node else "")
         if attempt.began is not None and (begins := attempt.started or end) > attempt.began:
-            found.append(Span(attempt.began, begins, "staging", f"{title}: starting", link))
+            row_spans.append(Span(attempt.began, begins, "staging", f"{title}: starting", link))
         if attempt.started is not None:
             word = f"{attempt.state}: {attempt.reason}" if attempt.reason else attempt.state
-            found.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))
-    return found
+            row_spans.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))
+    return row_spans
 
 
 def crowd_spans(timeline: Timeline, shown: Range, total: int, steps: int = 200) -> list[Span]:

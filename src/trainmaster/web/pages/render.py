@@ -19,11 +19,11 @@ STATIC = FOLDER / "static"
 
 @functools.cache
 def environment() -> Environment:
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    made.filters |= {
+    templates.filters |= {
         "bytes": format_bytes,
         "seconds": format_seconds,
         "clock": clock,
@@ -31,8 +31,8 @@ def environment() -> Environment:
         "domid": dom_id,
         "clean": shown_text,
     }
-    made.globals |= {"version": __version__, "count": format_count, "scripts": has_scripts()}
-    return made
+    templates.globals |= {"version": __version__, "count": format_count, "scripts": has_scripts()}
+    return templates
 
 
 def render(template: str, **values: Any) -> str:
