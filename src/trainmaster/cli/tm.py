@@ -23,6 +23,7 @@ COMMANDS = {
     "submit": "start a job and return",
     "list": "the jobs there are, newest first",
     "status": "how a job is doing, or how it ended",
+    "top": "jobs live in the terminal",
     "logs": "what the programs printed",
     "events": "what happened to a job, line by line",
     "attach": "watch a job that runs",
