@@ -588,3 +588,16 @@ def test_a_job_that_nobody_works_for_is_no_endless_wait(home) -> None:
     assert done.returncode == 3
     assert "no process of never-abcdef is left, and it has not ended: ImportError: no such module" in done.stderr
     assert "tm retry never-abcdef" in done.stderr
+
+
+def test_old_jobs_are_pruned_by_count(tmp_path: Path, home) -> None:
+    jobs = [tm("submit", "--name", f"old{number}", *shell("true"), cwd=tmp_path).stdout.strip() for number in range(3)]
+    for job in jobs:
+        tm("wait", job)
+    assert tm("prune", "--yes").returncode == 2, "which jobs is to be said"
+    assert tm("prune", "--keep", "1", "--every", "1h").returncode == 2, "nobody is there to say yes"
+    pruned = tm("prune", "--keep", "1", "--yes")
+    assert pruned.returncode == 0, pruned.stderr
+    left = {entry.name for entry in (home.state / "jobs").iterdir()}
+    assert len(left) == 1
+    assert left < set(jobs)

@@ -10,17 +10,39 @@ from trainmaster.cli.several import for_each, raise_first
 
 @click.command("prune")
 @click.option(
-    "--older", metavar="DURATION", type=Duration(), required=True, help="ended, or not used, for so long: like 30d"
+    "--older", metavar="DURATION", type=Duration(), default=None, help="ended, or not used, for so long: like 30d"
+)
+@click.option("--keep", metavar="N", type=click.IntRange(0), help="all but the N jobs that ended last")
+@click.option(
+    "--every", metavar="DURATION", type=Duration(), help="again and again, with --yes, until it is interrupted"
 )
 @click.option("--jobs/--no-jobs", "with_jobs", default=True, help="remove jobs too, or clear caches alone")
 @click.option("--dry-run", is_flag=True, help="show what would go; remove nothing")
 @click.option("-y", "--yes", is_flag=True, help="remove without a question")
 @json_option
-def command(older: float, with_jobs: bool, dry_run: bool, yes: bool) -> None:
+def command(
+    older: float | None, keep: int | None, every: float | None, with_jobs: bool, dry_run: bool, yes: bool
+) -> None:  # fmt: skip
     """Remove jobs that ended long ago, as `tm remove` does, and what nobody uses any more of caches.
 
-    Caches are those of this machine, and on HDFS those of a Hadoop cluster at hand while no job of yours runs there.
+    Caches are those of this machine, and on HDFS those of a Hadoop cluster at hand while no job of yours runs there. --keep alone removes
+    jobs, and leaves caches.
     """
+    import threading
+
+    if older is None and keep is None:
+        raise click.UsageError("say which jobs: --older DURATION, --keep N, or both", click.get_current_context())
+    if every is None:
+        _prune(older, keep, with_jobs, dry_run, yes)
+        return
+    if not yes:
+        raise click.UsageError("nobody is there to be asked each time: add --yes", click.get_current_context())
+    while True:
+        _prune(older, keep, with_jobs, dry_run, yes)
+        threading.Event().wait(every)
+
+
+def _prune(older: float | None, keep: int | None, with_jobs: bool, dry_run: bool, yes: bool) -> None:
     import time
 
     import attrs
@@ -30,13 +52,13 @@ def command(older: float, with_jobs: bool, dry_run: bool, yes: bool) -> None:
     from trainmaster.core.spec.quantities import format_bytes, format_count
     from trainmaster.engines import registry
 
-    limit = time.time() - older
+    limit = time.time() - older if older is not None else 0.0
     errors_by_engine = adopt_at_hand()
     for engine, error in errors_by_engine.items():  # nobody knows which jobs run there
         click.echo(f"warning: nothing is cleared on {engine}: {error.message}", err=True)
     reachable = [engine for engine in registry.configured() if engine not in errors_by_engine]
-    jobs = ended_before(limit) if with_jobs else []
-    entries = list(unused_since(limit, reachable))
+    jobs = ended_before(limit, keep) if with_jobs else []
+    entries = list(unused_since(limit, reachable)) if older is not None else []
     size = format_bytes(sum(entry.size for entry in entries))
     total = f"{format_count(len(jobs), 'job')}, {format_count(len(entries), 'cached file')} ({size})"
     if wants_json():

@@ -158,9 +158,11 @@ def _refuse_unless_over(job: str) -> None:
     )  # fmt: skip
 
 
-def ended_before(limit: float) -> list[Headline]:
-    """Return the jobs that ended before a time, the oldest first."""
-    return [job for job in reversed(headlines()) if job.ended is not None and job.ended < limit]
+def ended_before(limit: float, kept: int | None = None) -> list[Headline]:
+    """Return the jobs that ended before a time, and those beyond the `kept` that ended last; the oldest first."""
+    ended = sorted((job for job in headlines() if job.ended is not None), key=lambda job: job.ended or 0.0)
+    spare = len(ended) - kept if kept is not None else 0
+    return [job for number, job in enumerate(ended) if number < spare or (job.ended or 0.0) < limit]
 
 
 def unused_since(limit: float, engines: Sequence[str] = ()) -> Iterator[Cached]:
