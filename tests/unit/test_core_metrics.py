@@ -32,15 +32,16 @@ def filled(samples: list[tuple[float, float, bool]], room: int = ROOM) -> Points
 @given(SAMPLES)
 def test_a_series_is_bounded_and_its_sum_and_its_highest_stay(samples: list[tuple[float, float, bool]]) -> None:
     points = filled(samples)
-    counts = [abs(count) for count in points.counts]
-    assert len(points.times) == len(points.means) == len(points.highest) == len(counts) <= ROOM
-    assert list(points.times) == sorted(points.times)
+    times, means, highest, signed = (points.cells[n::4] for n in range(4))
+    counts = [abs(count) for count in signed]
+    assert len(points) == len(counts) <= ROOM
+    assert list(times) == sorted(times)
     assert sum(counts) == len(samples)
     total = math.fsum(value for _, value, _ in samples)
-    assert math.fsum(map(lambda mean, count: mean * count, points.means, counts)) == pytest.approx(total, abs=1e-3)
-    assert max(points.highest) == max(value for _, value, _ in samples)
-    assert all(mean <= highest + 1e-6 for mean, highest in zip(points.means, points.highest, strict=True))
-    assert points.times[0] == pytest.approx(1e9 + samples[0][0])
+    assert math.fsum(map(lambda mean, count: mean * count, means, counts)) == pytest.approx(total, abs=1e-3)
+    assert max(highest) == max(value for _, value, _ in samples)
+    assert all(mean <= highest + 1e-6 for mean, highest in zip(means, highest, strict=True))
+    assert times[0] == pytest.approx(1e9 + samples[0][0])
     assert points.value == samples[-1][1]
 
 

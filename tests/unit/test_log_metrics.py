@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class Writing:
             self.clock.now += 1.0
 
     def rows(self) -> Rows:
-        return list(self.store.rows())
+        return deque(self.store.rows())
 
     def wait(self) -> None:
         until(lambda: self.keeper._queued == self.keeper._handled)

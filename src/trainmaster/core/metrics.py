@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from trainmaster.core.spec.job import Job
 
 POINTS = 512  # of a series, while there are few; those of the whole job always have as many
-BUDGET = 512 * 1024  # points of all series
-SERIES = 32 * 1024  # then all have 16 points; half of them may be of other names than USAGE
+BUDGET = 256 * 1024  # points of all series
+SERIES = 32 * 1024  # then all have 8 points; half of them may be of other names than USAGE
 NAMES = 128  # of one task
 METRICS = 64  # of a program; a name is cut at this number of characters
 MOST = 1e300  # the largest figure that is kept
@@ -41,7 +41,7 @@ PREFIX = "metric."  # of names that programs chose
 RATES = {"step": "steps", "records": "records.rate"}  # a count -> its rate
 SUMS = (*USAGE, "records", "steps", "records.rate")  # over the tasks
 SAMPLED = frozenset({*USAGE, "steps"})  # an agent sends them each 3 s; so it does those of devices
-SILENCE = 15.0  # s without a sample that are a gap; older ones are not in the job's sums
+SILENCE = 15.0  # s without one of these that are a gap; older ones are not in the job's sums
 SPACING = 2.5  # s between two counts that make a rate
 
 
@@ -166,7 +166,7 @@ class Store:
             raise ValueError("a series has a task and a name")
         points = Points.read(facts, content)
         points.silence = _silence(name)
-        if points.times and self._begin(task, name) is not None:
+        if points.cells and self._begin(task, name) is not None:
             points.shrink(self._room_of(task))
             self._tasks[task][name] = points
             if name in RATES and not points.interrupted:
@@ -175,66 +175,63 @@ class Store:
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Points:
-    """The points of one series. A negative count: nothing was measured for a while before this point."""
+    """The points of one series. Each has four numbers in `cells`: the time of its first sample, mean, highest, and count.
 
-    times: array[float] = attrs.field(factory=lambda: array("d"))  # of a point's first sample
-    means: array[float] = attrs.field(factory=lambda: array("d"))
-    highest: array[float] = attrs.field(factory=lambda: array("d"))
-    counts: array[int] = attrs.field(factory=lambda: array("q"))
+    A negative count: nothing was measured for a while before this point. One array takes less than four do: there may be 32,000 series.
+    """
+
+    cells: array[float] = attrs.field(factory=lambda: array("d"))
     width: float = 0.0  # s of a point; 0: each sample is one
     last: float = 0.0  # time of the newest sample
     value: float = 0.0  # the newest sample
     interrupted: bool = False  # whether a gap precedes the next sample
     silence: float = math.inf  # s without a sample that are a gap
 
+    def __len__(self) -> int:
+        return len(self.cells) // 4
+
     def add(self, at: float, value: float) -> bool:
         """Add a sample; a clock that went back stands still meanwhile. Return True where that made a point."""
         at = at if at > self.last else self.last
-        has_gap = (self.interrupted or at - self.last > self.silence) and bool(self.times)
+        cells = self.cells
+        has_gap = (self.interrupted or at - self.last > self.silence) and bool(cells)
         self.last, self.value, self.interrupted = at, value, False
-        if self.times and not has_gap and at < self.times[-1] + self.width:
-            self._merge(value, value, 1)
+        if cells and not has_gap and at < cells[-4] + self.width:
+            self._merge(value, value, 1.0)
             return False
-        self._push(at, value, value, -1 if has_gap else 1)
+        cells.extend((at, value, value, -1.0 if has_gap else 1.0))
         return True
 
     def is_fresh(self, at: float) -> bool:
-        return not self.interrupted and at - self.last <= SILENCE
+        return not self.interrupted and at - self.last <= self.silence
 
     def shrink(self, room: int) -> None:
         """Merge neighbours until a quarter of the room is free, where there are more than `room` points."""
-        if len(self.times) <= room:
+        if len(self) <= room:
             return
-        while len(self.times) > room * 3 // 4:
+        while len(self) > room * 3 // 4:
             self.width = self.width * 2 or 1.0
-            old = zip(self.times, self.means, self.highest, self.counts, strict=True)
-            self.times, self.means, self.highest, self.counts = array("d"), array("d"), array("d"), array("q")
-            for at, mean, highest, count in old:
-                if self.times and at < self.times[-1] + self.width:
-                    self._merge(mean, highest, abs(count))
+            old, self.cells = self.cells, array("d")
+            for n in range(0, len(old), 4):
+                if self.cells and old[n] < self.cells[-4] + self.width:
+                    self._merge(old[n + 1], old[n + 2], abs(old[n + 3]))
                 else:
-                    self._push(at, mean, highest, count)
+                    self.cells.extend(old[n : n + 4])
 
-    def _push(self, at: float, mean: float, highest: float, count: int) -> None:
-        self.times.append(at)
-        self.means.append(mean)
-        self.highest.append(highest)
-        self.counts.append(count)
-
-    def _merge(self, mean: float, highest: float, count: int) -> None:
+    def _merge(self, mean: float, highest: float, count: float) -> None:
         """Merge samples into the last point."""
-        before = self.counts[-1]
+        cells, before = self.cells, self.cells[-1]
         share = count / (abs(before) + count)
-        self.means[-1] = self.means[-1] * (1.0 - share) + mean * share
-        self.highest[-1] = max(self.highest[-1], highest)
-        self.counts[-1] = before + count if before > 0 else before - count
+        cells[-3] = cells[-3] * (1.0 - share) + mean * share
+        cells[-2] = max(cells[-2], highest)
+        cells[-1] = before + math.copysign(count, before)
 
     def series(self, task: str, name: str, since: float) -> Series:
-        first = max(0, bisect_right(self.times, since) - 1)
-        times = self.times[first:].tolist()
-        values: list[float | None] = [*self.means[first:]]
-        highest: list[float | None] = [*self.highest[first:]]
-        gaps = [n for n, count in enumerate(self.counts[first:]) if count < 0 and n]
+        first = 4 * max(0, bisect_right(self.cells[::4], since) - 1)
+        times = self.cells[first::4].tolist()
+        values: list[float | None] = [*self.cells[first + 1 :: 4]]
+        highest: list[float | None] = [*self.cells[first + 2 :: 4]]
+        gaps = [n for n, count in enumerate(self.cells[first + 3 :: 4]) if count < 0 and n]
         for n in reversed(gaps):
             times.insert(n, (min(times[n - 1] + self.width, times[n]) + times[n]) / 2)
             values.insert(n, None)
@@ -243,28 +240,25 @@ class Points:
 
     def facts(self) -> dict[str, Any]:
         facts = {name: getattr(self, name) for name in ("width", "last", "value", "interrupted")}
-        return {"points": len(self.times), **facts}
+        return {"points": len(self), **facts}
 
     def content(self) -> bytes:
-        """Return times, means, highest and counts, each of 8 bytes in the order of this machine: little endian on all that we run on."""
-        return b"".join(column.tobytes() for column in (self.times, self.means, self.highest, self.counts))
+        """Return the points: four numbers of 8 bytes each, little endian as all machines are that we run on."""
+        return self.cells.tobytes()
 
     @classmethod
     def read(cls, facts: Mapping[str, Any], content: bytes) -> Points:
         """Return the points that `facts` and `content` described. Raises ValueError, TypeError, KeyError."""
-        points, size = cls(), int(facts["points"]) * 8
-        if size < 0 or len(content) < 4 * size:
-            raise ValueError("a series is cut short")
-        columns: tuple[array[Any], ...] = (points.times, points.means, points.highest, points.counts)
-        for number, column in enumerate(columns):
-            column.frombytes(content[number * size : (number + 1) * size])
+        points = cls(array("d", content))
         points.width, points.last, points.value = (float(facts[name]) for name in ("width", "last", "value"))
         points.interrupted = bool(facts["interrupted"])
-        numbers = (*points.times, *points.means, *points.highest, points.width, points.last, points.value)
-        if not all(map(_is_figure, numbers)) or not all(points.counts) or points.width < 0:
+        if len(points.cells) != 4 * facts["points"]:
+            raise ValueError("a series is cut short")
+        times, counts = points.cells[::4], points.cells[3::4]
+        if not all(map(_is_figure, (*points.cells, points.width, points.last, points.value))) or points.width < 0:
             raise ValueError("a series has figures that are none")
-        if any(map(gt, points.times, points.times[1:])):
-            raise ValueError("the times of a series fall")
+        if any(map(gt, times, times[1:])) or not all(counts):
+            raise ValueError("the times of a series fall, or a point has no samples")
         return points
 
 

@@ -122,7 +122,7 @@ class Measuring:
             self._keeper.take((sample_line(*sample) for sample in samples), self._rows)
 
     def _rows(self) -> Rows:
-        return list(self._store.rows())
+        return deque(self._store.rows())
 
 
 ENDS = ("attempt-ended", "attempt-written-off")

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ SERIES, SAMPLES = "series", "samples"
 _NAME = re.compile(rf"(\d+)-(\d+)\.({SERIES}|{SAMPLES})")
 _MAJOR = VERSION.split(".")[0]
 
-Rows = list[tuple[dict[str, Any], bytes]]  # of a Store
+Rows = deque[tuple[dict[str, Any], bytes]]  # of a Store; taken out as they are written
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,8 @@ def header() -> bytes:
 def snapshot_lines(rows: Rows, most: int | None) -> Iterator[bytes]:
     """Yield the lines of series, as many as have at most `most` bytes together."""
     size = 0
-    for facts, content in rows:
+    while rows:
+        facts, content = rows.popleft()  # its bytes are free from here on
         packed = base64.b64encode(zlib.compress(content, 1)).decode()
         line = json.dumps({**facts, "content": packed}).encode() + b"\n"
         size += len(line)

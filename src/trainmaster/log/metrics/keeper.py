@@ -61,7 +61,7 @@ class Keeper:
         else:
             data = b"".join(lines)
             self._tail += len(data)
-            self._put(data, len(data))
+            self._put(data)
 
     def close(self, rows: Callable[[], Rows]) -> None:
         """Write what is left, for as long as `CLOSING`; for a thread."""
@@ -74,10 +74,10 @@ class Keeper:
     def _put_snapshot(self, rows: Rows) -> None:
         self._is_behind, self._tail = False, 0
         self._due = self._clock() + LATEST  # until its size is known
-        self._put(rows, sum(len(content) for _, content in rows))
+        self._put(rows)
 
-    def _put(self, work: bytes | Rows, size: int) -> None:
-        self._queued += size
+    def _put(self, work: bytes | Rows) -> None:
+        self._queued += _size(work)
         self._work.put(work)
         if self._thread is None:
             self._thread = threading.Thread(
@@ -89,6 +89,7 @@ class Keeper:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
+            size = _size(work)
             try:
                 if isinstance(work, bytes):
                     self._append(work)
@@ -98,7 +99,7 @@ class Keeper:
                 log.warning("metrics could not be written: %s", getattr(error, "message", None) or repr(error))
                 self._due, self._is_behind = self._clock() + AGAIN, True
                 self._close_appender()  # nobody knows what the file has
-            self._handled += len(work) if isinstance(work, bytes) else sum(len(content) for _, content in work)
+            self._handled += size
         self._close_appender()
 
     def _append(self, data: bytes) -> None:
@@ -131,3 +132,7 @@ class Keeper:
         if appender is not None:
             with contextlib.suppress(TrainmasterError, OSError):
                 appender.close()
+
+
+def _size(work: bytes | Rows) -> int:
+    return len(work) if isinstance(work, bytes) else sum(len(content) for _, content in work)
