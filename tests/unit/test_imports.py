@@ -208,6 +208,12 @@ def test_the_template_of_agents_is_forked_before_the_job_and_its_core_are_loaded
     }
 
 
+def test_a_master_without_samples_loads_nothing_of_metrics() -> None:
+    early = loaded("import trainmaster.master.main as main; main.warm()")
+    assert "trainmaster.master.shell" in early
+    assert [module for module in early if "metrics" in module or module == "trainmaster.master.measuring"] == []
+
+
 LAZY = """
 import sys
 from trainmaster.lazy import SELDOM, lazily

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import decode
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
+from trainmaster.log.metrics.files import read_metrics
 from trainmaster.log.segments import segments
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
@@ -31,6 +34,7 @@ from trainmaster.log.writer import open_writer
 from trainmaster.master.connections import feed
 from trainmaster.master.connections.feed import Feed
 from trainmaster.master.connections.serve import Listener
+from trainmaster.master.measuring import Measuring
 from trainmaster.master.turn import Turns
 from trainmaster.web.rest import _Encoded, rest
 
@@ -57,6 +61,10 @@ class Host:
         populate(self.state, job_from({"name": "t", "roles": {"worker": {"command": "true"}}}))
         self.feed = Feed(self)  # type: ignore[arg-type]
         self._writer = open_writer(self.storage, 1, 0)
+
+    @functools.cached_property
+    def measuring(self) -> Measuring:
+        return Measuring(self.storage, 1, time.time, self.feed.wake)
 
     async def tell(self, *lines: bytes, to_log: bool = True) -> None:
         if to_log:
@@ -92,6 +100,42 @@ def test_a_reader_that_falls_far_behind_skips_nothing(host: Host) -> None:
         await host.end()
         got += [record["n"] async for record in events]
         assert got == list(range(1, 5001))
+
+    asyncio.run(act())
+
+
+def test_readers_hear_of_events_and_samples_as_they_come(host: Host) -> None:
+    async def act() -> None:
+        version = await host.feed.changed(0, 60)
+        assert version > 0
+        assert await host.feed.changed(version, 0.01) == version
+        waiting = asyncio.create_task(host.feed.changed(version, 60))
+        await host.tell(line(1))
+        later = await waiting
+        assert later > version
+        waiting = asyncio.create_task(host.feed.changed(later, 60))
+        host.measuring.sample("worker:0", {"type": "sample", "cpu": 0.5, "memory": 2**20, "gpus": [], "progress": None})
+        host.measuring.report("worker:0", {"step": 3, "metrics": {"loss": 0.25, "<script>": 1}})
+        assert await waiting > later
+        names = ["cpu", "memory", "step", "metric.loss", "metric.<script>"]
+        assert [series.name for series in await host.feed.metrics(["worker:0"])] == names
+        assert [series.values for series in await host.feed.metrics([""], ["memory"])] == [[2.0**20]]
+        assert await host.feed.metrics(since=time.time() + 60) == []
+        await host.measuring.close()
+        assert read_metrics(host.storage).last("worker:0", "metric.loss") == 0.25
+
+    asyncio.run(act())
+
+
+def test_a_reader_of_a_master_that_follows_sees_what_was_measured_before(host: Host) -> None:
+    async def act() -> None:
+        host.measuring.report("worker:0", {"metrics": {"loss": 0.5}})
+        await host.feed.metrics()
+        await host.measuring.close()
+        host.measuring = Measuring(host.storage, 2, time.time, host.feed.wake)
+        host.measuring.report("worker:0", {"metrics": {"loss": 0.25}})
+        assert [series.values for series in await host.feed.metrics()] == [[0.5, 0.25]]
+        await host.measuring.close()
 
     asyncio.run(act())
 

@@ -19,12 +19,14 @@ from trainmaster.core.decide.plan import makes_room
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
+from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
     Key,
     KillRequested,
     KillTaskRequested,
+    Report,
     SaveRequested,
     ScaleRequested,
     Stimulus,
@@ -42,6 +44,7 @@ from trainmaster.web.contract import Unknown
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import Tokens
+    from trainmaster.master.measuring import Measuring
 
 SERVE_AFTER = 0.05  # s of one turn's work after which connections and readers are served
 SERVE_FOR = 0.25  # s that they are served between two turns at most, else for as long as the last turn took
@@ -82,6 +85,7 @@ class Shell:
         self._pulse = Pulse()
         self.agents = Agents(self)
         self.feed = Feed(self)
+        self._measuring: Measuring | None = None  # from the first sample on
         self._tokens: Tokens | None = None
         self._handed_back = asyncio.Event()  # an agent has said which tokens it has
 
@@ -114,11 +118,26 @@ class Shell:
     def over(self) -> bool:
         return self.drive.closed
 
+    @property
+    def measuring(self) -> Measuring:
+        """The job's metrics."""
+        if self._measuring is None:
+            from trainmaster.master.measuring import Measuring
+
+            self._measuring = Measuring(self.storage, self.epoch, self._clock, self.feed.wake)
+        return self._measuring
+
     # -- what comes in --
 
     def tell(self, *stimuli: Stimulus) -> None:
         self.turns.tell(*stimuli)
         self._stirred.set()
+        for stimulus in stimuli:
+            if isinstance(stimulus, Report) and stimulus.kind == "progress" and self._is_present(stimulus):
+                self.measuring.report(stimulus.task, stimulus.data)
+
+    def _is_present(self, report: Report) -> bool:
+        return report.attempt == self.state.tasks[report.task].attempt
 
     def doubt(self, epoch: int) -> None:
         """Check a higher epoch: any holder of the job's token may name one, but only one that was taken in the storage makes us stop."""
@@ -174,6 +193,7 @@ class Shell:
         kind = message.get("type")
         if kind == "sample":
             self.samples[connection.task] = {**message, "at": self._clock()}
+            self.measuring.sample(connection.task, message)
         elif kind == "log":
             self.feed.piece(message)
         elif kind == "lease":
@@ -278,6 +298,8 @@ class Shell:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
             self.agents.close()
+            if self._measuring is not None:
+                await self._measuring.close()
 
     async def _keep_looking(self) -> None:
         await self._record.lost()
@@ -299,6 +321,7 @@ class Shell:
         if turn.events:
             await self._write(turn)
             await self.feed.publish(turn.events)
+            self._measure(turn.events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n
@@ -313,6 +336,11 @@ class Shell:
         began = clock()
         await self._perform(self.turns.perform(turn))
         self._worked += clock() - began
+
+    def _measure(self, events: Sequence[Event]) -> None:
+        """Take what events tell of metrics; records that are done may be the first that there is."""
+        if self._measuring is not None or any(event.type == "shards-done" for event in events):
+            self.measuring.follow(events)
 
     def _snapshot_due(self) -> bool:
         grown = self.state.n - self._kept

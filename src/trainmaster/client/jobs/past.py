@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.jobs.places import JOB_FILE, job_storage
 from trainmaster.core.errors import NotFound
 
 if TYPE_CHECKING:
+    from trainmaster.core.metrics import Series
     from trainmaster.core.spec.job import Job
     from trainmaster.log.output import Printed
     from trainmaster.log.storage import Storage
@@ -64,6 +65,14 @@ class Past:
             return record
 
         yield from replay(Reader(self.storage, after), known)
+
+    def metrics(
+        self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
+    ) -> Sequence[Series]:
+        """Return what was measured, of some tasks ("" is the whole job) and names, or of all, after a time in seconds since 1970."""
+        from trainmaster.log.metrics.files import read_metrics
+
+        return read_metrics(self.storage).series(tasks, names, since)
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""

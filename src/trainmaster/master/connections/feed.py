@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
@@ -22,6 +23,10 @@ from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.turn import Turns
 from trainmaster.web.contract import Unknown
+
+if TYPE_CHECKING:
+    from trainmaster.core.metrics import Series
+    from trainmaster.master.measuring import Measuring
 
 RECENT = 10_000  # events kept for readers; older ones are read from the log
 AGAIN = 1.0  # s until a storage that could not be read, or has not got everything yet, is read again
@@ -49,6 +54,10 @@ class Host(Protocol):
     def state(self) -> State: ...
 
     @property
+    def measuring(self) -> Measuring:
+        """Return the job's metrics."""
+
+    @property
     def directory(self) -> str:
         """Return the job's directory on this machine; it has the master's own log."""
 
@@ -66,6 +75,7 @@ class Feed:
         self._shown: dict[str, Any] | None = None  # the status that readers share
         self._shown_until = 0.0
         self._news = asyncio.Condition()
+        self._version = 1  # of the facts
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
@@ -79,10 +89,11 @@ class Feed:
     async def publish(self, events: list[Event]) -> None:
         """Show readers events that are on the log (notes: written)."""
         self._recent.extend((event.n, event) for event in events)
-        async with self._news:
-            self._news.notify_all()
+        await self.wake()
 
     async def wake(self) -> None:
+        """Show readers that something is new."""
+        self._version += 1
         async with self._news:
             self._news.notify_all()
 
@@ -104,6 +115,17 @@ class Feed:
                 relay.put_nowait(None)
 
     # -- facts --
+
+    async def changed(self, version: int, within: float) -> int:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self.until(lambda: self._version != version)
+        return self._version
+
+    async def metrics(
+        self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
+    ) -> Sequence[Series]:
+        return await self._host.measuring.series(tasks, names, since)
 
     def status(self) -> dict[str, Any]:
         facts = status(self._host.state, time.time()) | self.further_facts()

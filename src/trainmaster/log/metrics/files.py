@@ -1,0 +1,130 @@
+"""Read the metrics in a job's storage, and the lines that they are written in.
+
+Each line is a JSON object of its own: the version, which comes first, a series, or a sample. A line that cannot be read is passed over, and
+so is a file of another major version.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trainmaster.core.metrics import Store, figures
+from trainmaster.log.storage import Storage
+
+FOLDER = "metrics"
+VERSION = "1.0"
+TRIES = 3
+SERIES, SAMPLES = "series", "samples"
+_NAME = re.compile(rf"(\d+)-(\d+)\.({SERIES}|{SAMPLES})")
+_MAJOR = VERSION.split(".")[0]
+
+Rows = deque[tuple[dict[str, Any], bytes]]  # of a Store; taken out as they are written
+
+log = logging.getLogger(__name__)
+
+
+@attrs.frozen(slots=True, order=True)
+class File:
+    """One file. `n`: of the snapshot, or of the one before the samples."""
+
+    epoch: int
+    n: int
+    kind: str
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.epoch}-{self.n}.{self.kind}"
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.epoch, self.n
+
+
+def sample_line(at: float, task: str, values: Mapping[str, float]) -> bytes:
+    """Return the line of what was measured of a task; without values: its attempt ended."""
+    entry: dict[str, Any] = {"at": round(at, 3), "task": task}
+    entry |= {"values": values} if values else {"ended": True}
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def read_metrics(storage: Storage) -> Store:
+    """Return the metrics that a storage has. Raises StorageFailed."""
+    return read(storage)[0]
+
+
+def read(storage: Storage) -> tuple[Store, int]:
+    """Return the metrics, and how many bytes of samples they come from. Raises StorageFailed."""
+    for _ in range(TRIES):
+        contents = {file: storage.read(file.path) for file in _in_force(files(storage))}
+        if None not in contents.values():
+            break  # else a newer snapshot has taken the place of one that was listed
+    store = Store()
+    for file, content in contents.items():
+        _take(store, file, content or b"")
+    return store, sum(len(content or b"") for file, content in contents.items() if file.kind == SAMPLES)
+
+
+def _in_force(present: Sequence[File]) -> list[File]:
+    """Return the newest snapshot, and the samples that came after it."""
+    snapshots = [file for file in present if file.kind == SERIES]
+    samples = [file for file in present if file.kind == SAMPLES]
+    newest = snapshots[-1:]
+    return [*newest, *(file for file in samples if not newest or file.place >= newest[0].place)]
+
+
+def files(storage: Storage) -> list[File]:
+    """Return the files, the older first."""
+    matches = (_NAME.fullmatch(entry.name) for entry in storage.entries(FOLDER))
+    present = [File(int(match[1]), int(match[2]), match[3]) for match in matches if match]
+    return sorted(present)
+
+
+def _take(store: Store, file: File, content: bytes) -> None:
+    for line in content.splitlines():
+        try:
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise ValueError("not an object")
+            if "version" in entry and str(entry["version"]).split(".")[0] != _MAJOR:
+                log.warning("%s is of version %s, and %s.x is read here", file.path, entry["version"], _MAJOR)
+                return
+            _take_entry(store, entry)
+        except (ValueError, TypeError, KeyError, RecursionError, zlib.error):
+            continue  # cut short or damaged
+
+
+def _take_entry(store: Store, entry: Mapping[str, Any]) -> None:
+    if "points" in entry:
+        store.restore(entry, zlib.decompress(base64.b64decode(entry["content"])))
+    elif "values" in entry:
+        at = figures({"at": entry["at"]})["at"]
+        store.add(at, str(entry["task"]), figures(dict(entry["values"])))
+    elif entry.get("ended") is True:
+        store.interrupt(str(entry["task"]))
+
+
+def header() -> bytes:
+    """Return the first line of a file."""
+    return json.dumps({"version": VERSION}).encode() + b"\n"
+
+
+def snapshot_lines(rows: Rows, most: int | None) -> Iterator[bytes]:
+    """Yield the lines of series, as many as have at most `most` bytes together."""
+    size = 0
+    while rows:
+        facts, content = rows.popleft()  # its bytes are free from here on
+        packed = base64.b64encode(zlib.compress(content, 1)).decode()
+        line = json.dumps({**facts, "content": packed}).encode() + b"\n"
+        size += len(line)
+        if most is not None and size > most:
+            return
+        yield line
