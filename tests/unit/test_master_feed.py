@@ -21,7 +21,7 @@ from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.live import Live
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.machine.events import decode
+from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
 from trainmaster.log.segments import segments
@@ -73,6 +73,12 @@ def ready(n: int) -> bytes:
     return line(n).replace(b'"type":"progressed"', b'"type":"ready"').replace(b'"task":', b'"attempt":1,"task":')
 
 
+def started(n: int, attempt: int) -> bytes:
+    return encode(
+        Event(n, 1000.0 + n, 1, "started", {"task": "worker:0", "attempt": attempt, "pid": 7, "elapsed": 1.0})
+    )
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(feed, "RECENT", 100)
@@ -92,6 +98,31 @@ def test_a_reader_that_falls_far_behind_skips_nothing(host: Host) -> None:
         await host.end()
         got += [record["n"] async for record in events]
         assert got == list(range(1, 5001))
+
+    asyncio.run(act())
+
+
+def test_the_timeline_is_read_once_and_follows_what_is_published(host: Host) -> None:
+    async def act() -> None:
+        await host.tell(*(started(n, n) for n in range(1, 301)))
+        assert host.feed._timeline is None  # nobody has looked
+        timeline = await host.feed.timeline()
+        assert timeline.n == len(timeline.attempts) == 300
+        await host.tell(*(started(n, n) for n in range(301, 321)))
+        assert (await host.feed.timeline()) is timeline
+        await host.tell(*(started(n, n) for n in range(321, 801)))  # more than are kept: the log has the first of them
+        looks = await asyncio.gather(host.feed.timeline(), host.feed.timeline())
+        assert looks == [timeline, timeline]
+        assert [number for _, number in timeline.attempts] == list(range(1, 801))
+
+    asyncio.run(act())
+
+
+def test_events_that_no_log_has_leave_a_hole_in_the_timeline(host: Host) -> None:
+    async def act() -> None:
+        await host.tell(*(started(n, n) for n in range(1, 301)), to_log=False)
+        timeline = await host.feed.timeline()
+        assert [number for _, number in timeline.attempts] == list(range(201, 301))
 
     asyncio.run(act())
 

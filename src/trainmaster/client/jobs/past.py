@@ -12,6 +12,8 @@ from trainmaster.core.errors import NotFound
 
 if TYPE_CHECKING:
     from trainmaster.core.spec.job import Job
+    from trainmaster.core.timeline import Timeline
+    from trainmaster.log.course import Course
     from trainmaster.log.output import Printed
     from trainmaster.log.storage import Storage
 
@@ -64,6 +66,16 @@ class Past:
             return record
 
         yield from replay(Reader(self.storage, after), known)
+
+    def timeline(self) -> Timeline:
+        """Return the course of the job so far: its attempts, generations, masters and marks. A later call reads the newer events only."""
+        return self._course.read()
+
+    @functools.cached_property
+    def _course(self) -> Course:
+        from trainmaster.log.course import Course
+
+        return Course(self.storage)
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""
