@@ -82,7 +82,7 @@ def test_a_line_that_is_cut_short_is_not_there_yet_and_one_in_the_middle_is_dama
     storage = LocalStorage(tmp_path)
     writer = open_writer(storage, 1, 0)
     writer.append([started(1, 1), started(2, 2)], sync=True)
-    [path] = [path for path in tmp_path.rglob("*.jsonl")]
+    [path] = list(tmp_path.rglob("*.jsonl"))
     content = path.read_bytes()
     path.write_bytes(content[:-5])
     assert Course(storage).read().n == 1

@@ -77,6 +77,14 @@ class Past:
 
         return Course(self.storage)
 
+    def description(self) -> Facts:
+        """Return what is known of the job from its beginning: see `web.contract.Facts`."""
+        from trainmaster.client.jobs.places import site_of
+        from trainmaster.core.spec.description import description
+
+        job = json.loads((job_storage(self.job) / JOB_FILE).read_bytes())
+        return description(job, site_of(self.job), self.storage.url)
+
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""
         number = attempt or max(self.attempts(task), default=1)

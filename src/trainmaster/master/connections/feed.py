@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
@@ -70,6 +71,7 @@ class Feed:
         self._shown_until = 0.0
         self._timeline: Timeline | None = None  # None until somebody asks for it
         self._catching_up = asyncio.Lock()
+        self._description: dict[str, Any] | None = None
         self._news = asyncio.Condition()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
         self._ids = itertools.count(1)
@@ -167,6 +169,16 @@ class Feed:
                 if record["n"] >= before:
                     return
                 yield record
+
+    def description(self) -> dict[str, Any]:
+        """Return what is known of the job from its beginning."""
+        if self._description is None:
+            from trainmaster.core.spec.description import description
+
+            files = (Path(self._host.directory) / name for name in ("job.json", "site.json"))
+            job, site = (json.loads(file.read_bytes()) for file in files)
+            self._description = description(job, site, self._host.storage.url)
+        return self._description
 
     async def timeline(self) -> Timeline:
         """Return the course of the job so far. The first call reads the log; a later one takes the events that were published since."""
