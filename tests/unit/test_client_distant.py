@@ -60,7 +60,7 @@ class Cluster:
     def waiting_reason(self, application: str, _: Any) -> str:
         return f"the cluster has {application} as {self.present}"
 
-    def link(self, application: str) -> str:
+    def link(self, application: str, job: Any = None) -> str:
         return f"https://cluster/{application}"
 
     def end(self, application: str) -> None:

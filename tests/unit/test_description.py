@@ -65,7 +65,7 @@ def test_secrets_of_variables_and_urls_are_redacted_wherever_they_stand() -> Non
         "roles": {"worker": {"command": "run --key abcdefghij", "env": {"API_KEY": "abcdefghij", "DEPTH": "3"}}},
         "inputs": {"train": {"url": "https://anna:geheim1234@host/x"}},
     }
-    facts = description(job, {}, "/jobs/x")
+    facts = description(job, {}, "s3://key:geheim1234@bucket/jobs/x")
     assert facts["job"]["roles"]["worker"]["env"] == {"API_KEY": "[redacted]", "DEPTH": "3"}
     assert facts["job"]["roles"]["worker"]["command"] == "run --key [redacted]"
     assert "geheim" not in json.dumps(facts)
@@ -77,6 +77,11 @@ def test_a_job_or_site_of_another_shape_is_described_all_the_same(job, site) -> 
     facts = description(job, site, "/x")
     assert facts["job"] == job
     assert facts["user"] == ""
+
+
+def test_a_link_that_is_no_address_of_a_page_is_left_out() -> None:
+    assert description({}, {"link": "javascript:alert(1)"}, "/x")["link"] == ""
+    assert description({}, {"link": "https://rm/app"}, "/x")["link"] == "https://rm/app"
 
 
 def test_a_section_written_as_a_whole_is_the_source_of_its_values() -> None:

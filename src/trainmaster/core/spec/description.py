@@ -25,11 +25,13 @@ def description(job: Mapping[str, Any], site: Mapping[str, Any], place: str) -> 
     known = {str(key): str(text) for key, text in sources.items()} if isinstance(sources, Mapping) else {}
     keys = [".".join(path) for path, _ in leaves(job)]
     texts = {name: str(site.get(name) or "") for name in ("engine", "user", "application", "link")}
+    if not texts["link"].startswith(("http://", "https://")):  # in a storage that others write, it may be anything
+        texts["link"] = ""
     return {
         "job": redacted(job),
         "sources": {key: text for key in keys if (text := source(key, known)) != BUILT_IN},
         **texts,
-        "place": place,
+        "place": redact(place),
     }
 
 

@@ -378,7 +378,7 @@ class YarnClient(OnCluster):
         state = _ENDED.get(report.yarn_application_state, "running")
         return state, line(report.diagnostics) or f"the application is {state}"
 
-    def link(self, application: str) -> str:
+    def link(self, application: str, job: Any = None) -> str:
         """Return the application's page on the first ResourceManager."""
         scheme, which = ("https", "webapp.https.address") if self._serves_https else ("http", "webapp.address")
         host, port = resource_managers(self.conf, which)[0]
