@@ -60,6 +60,9 @@ class Cluster:
     def waiting_reason(self, application: str, _: Any) -> str:
         return f"the cluster has {application} as {self.present}"
 
+    def link(self, application: str, job: Any = None) -> str:
+        return f"https://cluster/{application}"
+
     def end(self, application: str) -> None:
         self.asked.append(f"end {application}")
         self.present = "killed"
@@ -130,6 +133,7 @@ def written(place: Storage, *kinds: str) -> None:
 def test_of_anothers_job_nothing_is_taken_that_says_what_is_run_or_read_here(adopted: str) -> None:
     assert site_of(adopted) == {
         "engine": "kubernetes", "application": f"context@namespace/{JOB}", "secret_names": ["A"], "submitted": 5.0, "shared": True,
+        "link": f"https://cluster/context@namespace/{JOB}",
     }  # fmt: skip
     with pytest.raises(BadInput, match="another machine"):
         submit.resubmit(adopted)

@@ -23,6 +23,7 @@ def test_what_is_said_of_the_job() -> None:
     given = {
         "context": "prod", "namespace": "research", "service_account": "trainer", "run_master": "client",
         "task_service_account": "reader", "runtime_image": "registry.example/trainmaster:1", "queue": "lq", "gang_timeout": "2m",
+        "page": "https://console.example/{namespace}/{job}",
     }  # fmt: skip
     said = settings(given)
     assert {name: getattr(said, name) for name in given} == {**given, "gang_timeout": 120.0}
@@ -132,6 +133,7 @@ def test_volumes(entry: dict[str, Any], source: dict[str, Any], how: dict[str, A
         ({"runtime_image": "team/Runtime:1"}, "runtime_image", "no name of an image"),
         ({"run_master": "here"}, "run_master", "write cluster or client"),
         ({"gang_timeout": 5}, "gang_timeout", "needs a unit"),
+        ({"page": "javascript:alert(1)"}, "page", "no address of a page"),
         ({"queue": "a", "volcano": "b"}, "volcano", "Kueue"),
         ({"pull": "Always"}, "pull", "always, missing, never"),
         ({"pull_secrets": "one"}, "pull_secrets", "must be a list"),

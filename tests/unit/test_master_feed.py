@@ -23,7 +23,7 @@ from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.live import Live
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.machine.events import decode
+from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
 from trainmaster.log.metrics.files import read_metrics
@@ -81,6 +81,12 @@ def ready(n: int) -> bytes:
     return line(n).replace(b'"type":"progressed"', b'"type":"ready"').replace(b'"task":', b'"attempt":1,"task":')
 
 
+def started(n: int, attempt: int) -> bytes:
+    return encode(
+        Event(n, 1000.0 + n, 1, "started", {"task": "worker:0", "attempt": attempt, "pid": 7, "elapsed": 1.0})
+    )
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(feed, "RECENT", 100)
@@ -127,6 +133,22 @@ def test_readers_hear_of_events_and_samples_as_they_come(host: Host) -> None:
     asyncio.run(act())
 
 
+def test_the_timeline_is_read_once_and_follows_what_is_published(host: Host) -> None:
+    async def act() -> None:
+        await host.tell(*(started(n, n) for n in range(1, 301)))
+        assert host.feed._timeline is None  # nobody has looked
+        timeline = await host.feed.timeline()
+        assert timeline.n == len(timeline.attempts) == 300
+        await host.tell(*(started(n, n) for n in range(301, 321)))
+        assert (await host.feed.timeline()) is timeline
+        await host.tell(*(started(n, n) for n in range(321, 801)))  # more than are kept: the log has the first of them
+        looks = await asyncio.gather(host.feed.timeline(), host.feed.timeline())
+        assert looks == [timeline, timeline]
+        assert [number for _, number in timeline.attempts] == list(range(1, 801))
+
+    asyncio.run(act())
+
+
 def test_a_reader_of_a_master_that_follows_sees_what_was_measured_before(host: Host) -> None:
     async def act() -> None:
         host.measuring.report("worker:0", {"metrics": {"loss": 0.5}})
@@ -136,6 +158,15 @@ def test_a_reader_of_a_master_that_follows_sees_what_was_measured_before(host: H
         host.measuring.report("worker:0", {"metrics": {"loss": 0.25}})
         assert [series.values for series in await host.feed.metrics()] == [[0.5, 0.25]]
         await host.measuring.close()
+
+    asyncio.run(act())
+
+
+def test_events_that_no_log_has_leave_a_hole_in_the_timeline(host: Host) -> None:
+    async def act() -> None:
+        await host.tell(*(started(n, n) for n in range(1, 301)), to_log=False)
+        timeline = await host.feed.timeline()
+        assert [number for _, number in timeline.attempts] == list(range(201, 301))
 
     asyncio.run(act())
 

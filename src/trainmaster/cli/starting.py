@@ -22,11 +22,12 @@ def start(
 ) -> None:
     """Submit the job and print its warnings; it is `begun.job` from then on. `key`: of idempotency. `spoken`: see `warn`."""
     from trainmaster.client.submit.submit import submit
+    from trainmaster.core.spec.description import sources_of
 
     with naming_origins(described):
         submit(
             described.job, base=described.base, key=key, fork=True, engine=described.engine, prepare=prepare, announce=begun.note,
-            warn=warner(described, spoken),
+            warn=warner(described, spoken), sources=sources_of(described.origins),
         )  # fmt: skip
     warn(described, spoken)
 

@@ -1,24 +1,190 @@
-"""Hints to the user out of what was measured: resources that a job does not use, and tasks that hold it up."""
+"""Hints to the user out of what was measured: resources that a job does not use, limits that it nearly reached, tasks that hold it up.
+
+A hint says what was seen, with figures, and which key of the job file to change. It speaks of a role, whose tasks ask for the same, and
+only of tasks that were measured for `LONG` seconds. Of memory the highest sample counts. Of cores and GPUs the mean counts, without the
+first `START` seconds: a program that imports and opens its data uses neither as it will.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from trainmaster.core.metrics import Series
+from trainmaster.core.spec.quantities import exact_bytes, format_bytes, format_seconds, parse_bytes, parse_seconds
+
+LONG = 60.0  # seconds
+START = 30.0  # seconds
+ENOUGH = 3  # samples
+UNUSED = 0.5  # of what was asked for: a hint is given where less was used (XLearning warned below 0.7)
+SPARE = 256 * 1024 * 1024  # bytes; less is not worth a word
+ROOM = 1.25  # the memory advised, as a multiple of the highest that was used
+NEARLY = 0.9  # of a limit
+IDLE = 10.0  # percent of a GPU's time
+NAMED = 5  # tasks of a hint's text
+MIB = 1024 * 1024
+
+_GPU = re.compile(r"gpu\.(\w+)\.util")
+
+Figures = Mapping[str, Any]
 
 
 @attrs.frozen
 class Hint:
     """One hint: what was seen, with figures, and the key of the job file to change."""
 
-    kind: str
+    kind: str  # memory-unused, memory-limit, cores-unused, gpu-idle, straggler or time-limit
     text: str
     tasks: Sequence[str] = ()
 
 
-def hints(status: Mapping[str, Any], job: Mapping[str, Any], series: Sequence[Series]) -> list[Hint]:
-    """Return the hints for a job, as its status, its description and its samples give them."""
-    return []
+@attrs.frozen(slots=True)
+class Usage:
+    """The use that a role's tasks made of one resource, by task: the mean after its start, and the highest."""
+
+    means: dict[str, float] = attrs.field(factory=dict)
+    highest: dict[str, float] = attrs.field(factory=dict)
+
+
+def hints(status: Figures, job: Figures, series: Sequence[Series]) -> list[Hint]:
+    """Return the hints for a job, as its status, its description and its samples give them: those that matter most first."""
+    roles = {task["task"]: task["role"] for task in status["tasks"]}
+    usage = _usage(roles, series)
+    advice = [*_stragglers(status), *_time_limit(status, job)]
+    for role, section in _section(job.get("roles")).items():
+        resources = _section(_section(section).get("resources"))
+        advice += _memory(role, resources, usage.get((role, "memory")))
+        advice += _devices(role, [(name, used) for (of, name), used in usage.items() if of == role])
+        advice += _cores(role, resources, usage.get((role, "cpu")))
+    return advice
+
+
+def _section(value: Any) -> Figures:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _usage(roles: Mapping[str, str], series: Iterable[Series]) -> dict[tuple[str, str], Usage]:
+    """Return what was used, by role and name, of the tasks that were measured for long enough."""
+    usage: dict[tuple[str, str], Usage] = {}
+    for row in series:
+        role = roles.get(row.task)
+        samples = [(at, value) for at, value in zip(row.times, row.values, strict=True) if value is not None]
+        if role is None or not samples or samples[-1][0] - samples[0][0] < LONG:
+            continue
+        later = [value for at, value in samples if at - samples[0][0] >= START]
+        if len(later) >= ENOUGH:
+            used = usage.setdefault((role, row.name), Usage())
+            used.means[row.task] = math.fsum(later) / len(later)
+            used.highest[row.task] = max(value for value in (*row.values, *row.highest) if value is not None)
+    return usage
+
+
+def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
+    asked = _quantity(resources.get("memory"), parse_bytes)
+    if used is None or not asked:
+        return []
+    highest, key = max(used.highest.values()), f"roles.{role}.resources.memory"
+    near = [task for task, most in used.highest.items() if most >= NEARLY * asked]
+    if near:
+        text = f"{_names(near)} used up to {format_bytes(highest)} of the {format_bytes(asked)} that {_each(near)} may use: raise {key}"
+        return [Hint("memory-limit", text, near)]
+    enough = _rounded_up(highest * ROOM)
+    if highest >= UNUSED * asked or asked - enough < SPARE:
+        return []
+    tasks = list(used.highest)
+    return [
+        Hint(
+            "memory-unused",
+            f"{_names(tasks)} used at most {format_bytes(highest)} of the {format_bytes(asked)} that {_each(tasks)} asks for:"
+            f" {key}: {exact_bytes(enough)} would do",
+            tasks,
+        )
+    ]
+
+
+def _cores(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
+    asked = _quantity(resources.get("cores"), float)
+    if used is None or not asked:
+        return []
+    most, tasks = max(used.means.values()), list(used.means)
+    enough = max(1, math.ceil(most * ROOM))
+    if most >= UNUSED * asked or enough > asked - 1:
+        return []
+    return [
+        Hint(
+            "cores-unused",
+            f"{_names(tasks)} kept at most {most:.1f} of the {asked:g} cores busy that {_each(tasks)} asks for:"
+            f" roles.{role}.resources.cores: {enough} would do",
+            tasks,
+        )
+    ]
+
+
+def _devices(role: str, usages: Iterable[tuple[str, Usage]]) -> list[Hint]:
+    """Name the tasks whose GPUs idle; one of several GPUs is enough."""
+    idle: dict[str, float] = {}
+    for name, used in usages:
+        if _GPU.fullmatch(name):
+            for task, mean in used.means.items():
+                if mean < IDLE:
+                    idle[task] = max(mean, idle.get(task, 0.0))
+    if not idle:
+        return []
+    tasks = list(idle)
+    text = (
+        f"{_names(tasks)} kept a GPU busy for {max(idle.values()):.0f} % of the time: see that the program computes on all its GPUs and"
+        f" does not wait for data, or lower roles.{role}.resources.gpus"
+    )
+    return [Hint("gpu-idle", text, tasks)]
+
+
+def _stragglers(status: Figures) -> list[Hint]:
+    slow = {task["task"]: task for task in status["tasks"] if task.get("straggling")}
+    return [
+        Hint(
+            "straggler",
+            f"{name} is much slower than its peers: {task['straggling']['words']}; see what else runs on {task.get('node') or 'its node'},"
+            f" or have such tasks restarted elsewhere: roles.{task['role']}.stragglers: replace",
+            [name],
+        )
+        for name, task in slow.items()
+    ]
+
+
+def _time_limit(status: Figures, job: Figures) -> list[Hint]:
+    limit = _quantity(_section(job.get("timeouts")).get("job"), parse_seconds)
+    if not limit or status.get("ended") is not None:
+        return []
+    since = status["at"] - status["submitted"]
+    if since < NEARLY * limit:
+        return []
+    text = f"the job was submitted {format_seconds(round(since))} ago and is ended after {format_seconds(limit)}: raise timeouts.job"
+    return [Hint("time-limit", text)]
+
+
+def _quantity(value: Any, read: Any) -> float | None:
+    """Return a figure of a job file, None where there is none or it cannot be read."""
+    try:
+        return None if value in (None, "") else read(str(value))
+    except ValueError:
+        return None
+
+
+def _rounded_up(count: float) -> int:
+    """Round bytes up as people write them: to 64 MiB, above 2 GiB to half a GiB."""
+    step = 64 * MIB if count < 2048 * MIB else 512 * MIB
+    return math.ceil(count / step) * step
+
+
+def _names(tasks: Sequence[str]) -> str:
+    if len(tasks) <= NAMED:
+        return ", ".join(tasks)
+    return f"{', '.join(tasks[: NAMED - 2])} and {len(tasks) - NAMED + 2} more tasks"
+
+
+def _each(tasks: Sequence[str]) -> str:
+    return "it" if len(tasks) == 1 else "each"

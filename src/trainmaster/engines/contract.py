@@ -367,6 +367,12 @@ class OnCluster(ClientSide, Protocol):
         """Remove one entry of `caches`."""
         raise BadInput(f"{url} is in no cache of ours", anchor="storage-path")
 
+    def link(self, application: str, job: Any = None) -> str:
+        """Return the address of the engine's own page of a job, "" where it has none. An engine that has one also writes it as `link` into
+        the site that the job's master gets. `job`: None where somebody else may have written it.
+        """
+        return ""
+
     def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Return what submitting would create, where the engine's `dry_run_objects` says so; without secrets."""
         return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,11 @@ def _matches(names: tuple[str, ...], word: str) -> bool:
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
+
+
+def user_name() -> str:
+    """Return the name of the user that this process runs as, or the number of one without a name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from trainmaster.core.input.shards import failed_words, place_words
 from trainmaster.core.machine.events import EVENTS
+from trainmaster.core.machine.failure_words import failure_text, incident_text
 from trainmaster.core.machine.pace_words import advice_words, pace_words, scale_words, speed_words
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.spec.quantities import format_bytes, format_count
-from trainmaster.words.restarts import failure_text, incident_text
 from trainmaster.words.text import names, progress
 
 Data = Mapping[str, Any]

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.core.machine.reasons import sentence, words
-from trainmaster.core.machine.units import GROUP, unit_from
-from trainmaster.core.spec.quantities import format_seconds
+from trainmaster.core.machine.failure_words import failure_text, incident_text
 
 
 class Restarts:
@@ -39,21 +37,3 @@ class Restarts:
         elif kind == "task-failed":
             self._last = event
         return lines
-
-
-def incident_text(event: Mapping[str, Any], tasks: int = 2) -> str:
-    """Return an incident in words. `tasks`: how many the job has."""
-    if not event["again"]:
-        return f"{failure_text(event['cause'])}; no restart is left"
-    which = "all start again" if tasks > 1 and unit_from(event["unit"]).kind == GROUP else "it starts again"
-    late = event.get("until", 0.0) - event["at"]
-    after = f" in {format_seconds(round(late))}" if late >= 1 else ""
-    count = f"restart {event['spent']} of {event['limit']}" if event["costs"] else "not charged"
-    return f"{failure_text(event['cause'])}; {which}{after} ({count})"
-
-
-def failure_text(cause: Mapping[str, Any]) -> str:
-    """Return a failure in words: `worker:1 was killed by SIGKILL`."""
-    task = cause["task"]
-    figures = {**(cause.get("figures") or {}), "task": task, "role": task.partition(":")[0]}
-    return sentence(task, words(cause["reason"], figures))

@@ -24,6 +24,8 @@ _FORGOTTEN = "application_0_0000"  # of a job that the cluster has forgotten: no
 _ADOPTED: dict[str, Any] = {  # of the site of a job that was submitted elsewhere
     "submitted": int | float,
     "secret_names": list,
+    "sources": dict,
+    "user": str,
 }
 
 
@@ -67,7 +69,8 @@ def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) 
             (draft / CERTIFICATE_FILE).write_text(note["certificate"])
             site = {name: value for name, value in note["site"].items() if isinstance(value, _ADOPTED.get(name, ()))}
             shared = {"shared": True} if note.get("shared") else {}
-            (draft / SITE_FILE).write_text(json.dumps({**site, **shared, "engine": engine, "application": application}))
+            cluster = {"engine": engine, "application": application, "link": client_side(engine).link(application)}
+            (draft / SITE_FILE).write_text(json.dumps({**site, **shared, **cluster}))
             (draft / JOB_FILE).write_text(json.dumps(note["job"]))
             if at := note.get("submitted"):  # a job that has not begun is as old as these files
                 for name in (TOKEN_FILE, JOB_FILE):

@@ -131,7 +131,8 @@ class Cluster:
         submitted = client.submit(submission)
         try:
             on_client = submitted.master is not None
-            _note(folder, {**site, "application": submitted.application, **submitted.facts, "beside": on_client})
+            facts = {"link": client.link(submitted.application, job), **submitted.facts, "beside": on_client}
+            _note(folder, {**site, "application": submitted.application, **facts})
             if submitted.master is not None:
                 masters.run(name, self.engine, submitted.application, submitted.master)
         except BaseException:  # nobody would find the job any more

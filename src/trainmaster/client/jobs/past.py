@@ -13,6 +13,8 @@ from trainmaster.core.errors import NotFound
 if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
     from trainmaster.core.spec.job import Job
+    from trainmaster.core.timeline import Timeline
+    from trainmaster.log.course import Course
     from trainmaster.log.output import Printed
     from trainmaster.log.storage import Storage
 
@@ -73,6 +75,24 @@ class Past:
         from trainmaster.log.metrics.files import read_metrics
 
         return read_metrics(self.storage).series(tasks, names, since)
+
+    def timeline(self) -> Timeline:
+        """Return the course of the job so far: its attempts, generations, masters and marks. A later call reads the newer events only."""
+        return self._course.read()
+
+    @functools.cached_property
+    def _course(self) -> Course:
+        from trainmaster.log.course import Course
+
+        return Course(self.storage)
+
+    def description(self) -> Facts:
+        """Return what is known of the job from its beginning: see `web.contract.Facts`."""
+        from trainmaster.client.jobs.places import site_of
+        from trainmaster.core.spec.description import description
+
+        job = json.loads((job_storage(self.job) / JOB_FILE).read_bytes())
+        return description(job, site_of(self.job), self.storage.url)
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""

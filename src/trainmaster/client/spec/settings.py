@@ -17,13 +17,13 @@ from typing import Any
 import attrs
 
 from trainmaster.client.spec.flags import put
+from trainmaster.core.spec import description
+from trainmaster.core.spec.description import Place, leaves, source, sources_of
 from trainmaster.core.spec.job import Job
 from trainmaster.core.spec.reading import job_from, job_to
-from trainmaster.core.spec.redaction import is_secret, redact
 from trainmaster.core.spec.shorthands import spelled_out
 from trainmaster.words.text import readable
 
-Place = tuple[str, ...]
 Layer = tuple[Mapping[str, Any], Mapping[Place, str]]
 SITE = "/etc/trainmaster/config.yaml"
 PREFIX = "TRAINMASTER_SET_"
@@ -68,17 +68,14 @@ def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
 
 def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
     """Return every value of the job with its origin; secret values are redacted."""
-    sections = {
-        path[:end] for path in origins for end in range(len(path))
-    }  # the values in them have origins of their own
-    leaf_origins = {path: origin for path, origin in origins.items() if path not in sections}
-    return [Row(".".join(path), text, _origin(path, leaf_origins)) for path, text in _leaves(redacted(job), ())]
+    sources = sources_of(origins)
+    rows = ((".".join(path), _text(value)) for path, value in leaves(redacted(job)))
+    return [Row(key, text, source(key, sources)) for key, text in rows]
 
 
 def redacted(job: Job) -> Any:
     """Return the job as plain data in which secret values are redacted."""
-    secret = [value for role in job.roles.values() for name, value in role.env.items() if value and is_secret(name)]
-    return redact(job_to(job), secret)
+    return description.redacted(job_to(job))
 
 
 def _file(path: str) -> Layer:
@@ -143,23 +140,8 @@ def _copied(value: Any) -> Any:
     return {key: _copied(child) for key, child in value.items()} if isinstance(value, Mapping) else value
 
 
-def _leaves(value: Any, path: Place) -> Iterable[tuple[Place, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, child in value.items():
-            yield from _leaves(child, (*path, str(key)))
-    else:
-        yield path, _text(value)
-
-
 def _text(value: Any) -> str:
     """Return a value as it may be written in a job file; an odd number of bytes, as people read it."""
     if value is None or isinstance(value, bool | list | tuple):
         return "none" if value is None else json.dumps(value, ensure_ascii=False)
     return str(readable(value))
-
-
-def _origin(path: Place, origins: Mapping[Place, str]) -> str:
-    for end in range(len(path), 0, -1):
-        if origin := origins.get(path[:end]):
-            return origin
-    return "built-in"

@@ -52,14 +52,14 @@ def print_warning(text: str, key: str) -> None:
 def submit(
     job: Job, *, base: Path | None = None, key: str = "", fork: bool = False, environ: Mapping[str, str] | None = None,
     engine: str = DEFAULT, prepare: Callable[[str], object] = lambda name: None, announce: Callable[[str], object] = lambda name: None,
-    warn: Warn = print_warning,
+    warn: Warn = print_warning, sources: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
     """Start `job`; returns its id. Relative paths and the programs' directory are those of `base` (default: the present one).
 
     `key`: the job that was submitted under it is returned instead, another one refused. `fork`: the master may be forked out of us.
     `prepare` is called with the id of a job on this machine before its master starts. `announce` is called with the id once the job has
     begun, before a signal that came meanwhile acts: whoever is interrupted knows what goes on. `warn(text, key)` is called with what its
-    cluster did otherwise than a key of the job says.
+    cluster did otherwise than a key of the job says. `sources`: dotted key -> where its value comes from; they are kept with the job.
     """
     from trainmaster.interrupts import postponing
 
@@ -75,6 +75,7 @@ def submit(
         placed, values = place(job, base, submitter, where)
         check(placed, where, job)
         site, payload = ship(job, placed, values, base, submitter, where)
+        site["sources"] = dict(sources or {})
         with postponing():
             with record(placed, site, payload, key, claim_of(job, base, engine)) as name:
                 if name:
@@ -190,8 +191,9 @@ def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] 
 
             described = restored(described, site["carried"])
         return submit(
-            described, base=Path(site["cwd"]), fork=fork, engine=site.get("engine", DEFAULT), announce=announce
-        )
+            described, base=Path(site["cwd"]), fork=fork, engine=site.get("engine", DEFAULT), announce=announce,
+            sources=site.get("sources"),
+        )  # fmt: skip
     except BadInput as error:
         if error.anchor == "unset-variable":
             error.mend = f"the value of a secret is kept nowhere: set the variable, then tm retry {job}"
@@ -214,8 +216,9 @@ def site_facts(job: Job, base: Path, values: Values, described: Job | None = Non
     """Return the facts of this machine: directory, shipped files, names of secrets. `described`: the job as its user wrote it."""
     from trainmaster.client.spec.secrets import names
     from trainmaster.client.submit.files import pack_files
+    from trainmaster.host.machine import user_name
 
-    facts: dict[str, Any] = {"cwd": str(base), "secret_names": names(values)}
+    facts: dict[str, Any] = {"cwd": str(base), "user": user_name(), "secret_names": names(values)}
     if any(role.workdir == COPIED for role in job.roles.values()):
         facts["archive"] = pack_files(described or job, base)
     if job.archives:

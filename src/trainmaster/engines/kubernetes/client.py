@@ -229,6 +229,12 @@ class KubernetesClient(OnCluster):
         master = self.call(config, start, lambda work: interrupts.run(work, undo))
         return Submitted(f"{config.context}@{config.namespace}/{submission.job_id}", master=master)
 
+    def link(self, application: str, job: Any = None) -> str:
+        """Return the job's page where its settings name a console that has one: Kubernetes has none of its own."""
+        page = "" if job is None else settings(job.engines.get("kubernetes") or {}).page
+        _, namespace, job_id = parts(application)
+        return page.replace("{namespace}", namespace).replace("{job}", job_id)
+
     async def _prepare(
         self, client: Client, options: Settings, files: Sequence[Shipped]
     ) -> tuple[list[tuple[Piece, bytes]], str]:
@@ -251,7 +257,8 @@ class KubernetesClient(OnCluster):
         """Make the job's objects; return the master's payload where the cluster does not start the master."""
         pieces = [piece for piece, _ in shipped]
         job_id, job = submission.job_id, submission.job
-        site, certificate = dict(submission.site), submission.certificate
+        site = {**submission.site, "link": self.link(f"@{client.namespace}/{job_id}", job)}
+        certificate = submission.certificate
         description = _as_in_cluster(job_to(job), client.namespace)
         on_client, secret = options.run_master == CLIENT, submission.secret
         root_manifest = objects.root(job_id, description, site, certificate, on_client)

@@ -79,6 +79,7 @@ class Settings:
     runtime_image: str = ""
     queue: str = ""  # Kueue's local queue
     volcano: str = ""  # Volcano's queue
+    page: str = ""  # the address of a job's page in a console of the cluster's, with {namespace} and {job}
     gang_timeout: float | None = 300.0  # s until what was granted of a gang is given back; None: never
     pods: Pods = Pods()
     roles: Mapping[str, Pods] = attrs.field(factory=dict)
@@ -196,6 +197,14 @@ def _accelerator(value: Any, place: str) -> str:
     return str(value)
 
 
+def _page(value: Any, place: str) -> str:
+    if not text(value, place).startswith(("http://", "https://")):
+        raise wrong(
+            place, f"{value!r} is no address of a page", "write one like https://console.example/{namespace}/{job}"
+        )
+    return str(value)
+
+
 def _templates(value: Any, place: str) -> tuple[Template, ...]:
     return (template(value, place),)
 
@@ -214,6 +223,6 @@ _PODS: dict[str, Reader] = {
 _READ: dict[str, Reader] = {
     "context": text, "namespace": keys.object_name, "service_account": keys.object_name,
     "run_master": shape(f"{CLUSTER} | {CLIENT}", f"write {CLUSTER} or {CLIENT}"), "task_service_account": keys.object_name,
-    "runtime_image": keys.image, "queue": keys.object_name, "volcano": keys.object_name,
+    "runtime_image": keys.image, "queue": keys.object_name, "volcano": keys.object_name, "page": _page,
     "gang_timeout": shape("duration or none", "write 5m; none: never"), **_PODS, "priority_class": _priorities, "roles": _roles,
 }  # fmt: skip

@@ -14,6 +14,7 @@ import attrs
 
 from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
+from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.redaction import is_secret
 from trainmaster.engines.contract import Free, OnCluster, Queue, Request, Submission, Submitted
@@ -226,7 +227,8 @@ class YarnClient(OnCluster):
                 application = application_id_text(new.application_id)
                 environment = self._environment(site) | docker(job.environment.image, options)
                 payload = {
-                    "job_id": job_id, "job": job_to(job), "site": {**site, "application": application}, "user": self.user,
+                    "job_id": job_id, "job": job_to(job), "user": self.user,
+                    "site": {**site, "application": application, "link": self.link(application)},
                     "certificate": submission.certificate, "configuration": self._configuration(), "environment": environment,
                     "of_roles": {role.name: docker(role.image, options) for role in job.roles.values() if role.image},
                     "resources": {name: attrs.asdict(file) for name, file in resources.items()},
@@ -375,6 +377,18 @@ class YarnClient(OnCluster):
             return "unknown", error.message
         state = _ENDED.get(report.yarn_application_state, "running")
         return state, line(report.diagnostics) or f"the application is {state}"
+
+    def link(self, application: str, job: Any = None) -> str:
+        """Return the application's page on the first ResourceManager."""
+        scheme, which = ("https", "webapp.https.address") if self._serves_https else ("http", "webapp.address")
+        host, port = resource_managers(self.conf, which)[0]
+        if host == "localhost":  # or written as 0.0.0.0: it listens on all its addresses
+            host = resource_managers(self.conf)[0][0]
+        return f"{scheme}://{bracketed(host)}:{port}/cluster/app/{application}"
+
+    @property
+    def _serves_https(self) -> bool:
+        return (self.conf.get("yarn.http.policy") or "").upper() == "HTTPS_ONLY"
 
     def failure_reason(self, application: str) -> tuple[str, dict[str, Any]]:
         """Return why YARN starts no more masters of the application: the reason, and its figures."""

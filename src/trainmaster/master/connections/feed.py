@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
@@ -26,6 +27,7 @@ from trainmaster.web.contract import Unknown
 
 if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
+    from trainmaster.core.timeline import Timeline
     from trainmaster.master.measuring import Measuring
 
 RECENT = 10_000  # events kept for readers; older ones are read from the log
@@ -74,6 +76,9 @@ class Feed:
         self._recent: deque[tuple[int, Event]] = deque(maxlen=RECENT)
         self._shown: dict[str, Any] | None = None  # the status that readers share
         self._shown_until = 0.0
+        self._timeline: Timeline | None = None  # None until somebody asks for it
+        self._catching_up = asyncio.Lock()
+        self._description: dict[str, Any] | None = None
         self._news = asyncio.Condition()
         self._version = 1  # of the facts
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="readers")
@@ -154,7 +159,7 @@ class Feed:
     async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         while True:
             over = self._host.over
-            while after + 1 < (first := self._recent[0][0] if self._recent else self._host.state.n + 1):
+            while after + 1 < (first := self._first_recent):
                 reader = Reader(self._host.storage, after)
                 async for record in self._past(reader, first):
                     after = record["n"]
@@ -184,6 +189,37 @@ class Feed:
                 if record["n"] >= before:
                     return
                 yield record
+
+    def description(self) -> dict[str, Any]:
+        """Return what is known of the job from its beginning."""
+        if self._description is None:
+            from trainmaster.core.spec.description import description
+
+            files = (Path(self._host.directory) / name for name in ("job.json", "site.json"))
+            job, site = (json.loads(file.read_bytes()) for file in files)
+            self._description = description(job, site, self._host.storage.url)
+        return self._description
+
+    async def timeline(self) -> Timeline:
+        """Return the course of the job so far. The first call reads the log; a later one takes the events that were published since."""
+        from trainmaster.core.timeline import Timeline
+        from trainmaster.log.course import poll
+
+        async with self._catching_up:
+            timeline = self._timeline = self._timeline or Timeline()
+            reader = Reader(self._host.storage, timeline.n)
+            while timeline.n + 1 < self._first_recent and (new := await self._read(poll, reader)) is not None:
+                for event in new[1]:
+                    timeline.take(event)
+            # Events that are in neither were dropped with a snapshot, or could not be written.
+            for _, event in itertools.islice(self._recent, max(0, timeline.n + 1 - self._first_recent), None):
+                timeline.take(event)
+            return timeline
+
+    @property
+    def _first_recent(self) -> int:
+        """Return the number of the first event that is kept for readers, or of the next one."""
+        return self._recent[0][0] if self._recent else self._host.state.n + 1
 
     async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         self._check(task)
