@@ -32,6 +32,7 @@ COMMANDS = {
     "scale": "more or fewer tasks of a role",
     "chaos": "let faults happen to a job",
     "save": "save a job's outputs while it runs",
+    "publish": "a job as a trace or an MLflow run",
     "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",
     "remove": "remove a job that is over, with its logs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,6 +24,7 @@ from trainmaster.web.pages.logs import log_routes
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import STATIC, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
+from trainmaster.words.keys import leaves
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -87,7 +88,7 @@ class _Pages:
     def _values(self, request: Request, section: str) -> dict[str, Any]:
         """Return the values that every page of the job needs."""
         description = self._facts.description()
-        job = {"id": str(description.get("id") or ""), "name": str((description.get("job") or {}).get("name") or "")}
+        job = {"id": self._facts.shown_status()["job"], "name": str((description.get("job") or {}).get("name") or "")}
         depth = request.scope["path"].removeprefix(request.scope.get("root_path", "")).count("/") - 1
         reader = self._reader_of(request)
         return {
@@ -273,10 +274,3 @@ def _without(request: Request, name: str) -> str:
     from urllib.parse import urlencode
 
     return urlencode([(key, value) for key, value in request.query_params.multi_items() if key != name])
-
-
-def leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
-    """Return every value of a job as (dotted key, text)."""
-    if isinstance(value, Mapping) and value:
-        return [leaf for key, part in value.items() for leaf in leaves(part, f"{path}.{key}" if path else str(key))]
-    return [(path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))]
