@@ -27,6 +27,7 @@ from trainmaster.host.allowance import Allowance, signal_name
 from trainmaster.host.linux import Process
 
 SHELL = "/bin/sh"
+SHELLS = frozenset({"sh", "dash", "bash", "ksh", "zsh", "busybox"})  # programs that wait for others
 LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
 # Exit statuses that shells use, the last with a signal's number added.
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
@@ -124,7 +125,7 @@ class Program:
         for copy in self.copies:
             if not copy.over.done():
                 with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                    os.kill(copy.pid if _catches(copy.pid, number) else main_process(copy.pid), number)
+                    os.kill(main_process(copy.pid, number), number)
 
     async def wait(self) -> Outcome:
         """Return the program's end: of the first copy that did not end well, else of the last."""
@@ -167,12 +168,17 @@ class Program:
         return survivors
 
 
-def main_process(pid: int) -> int:
-    """Return the process that runs the program of a copy: the copy itself, or the only child of its shell."""
-    if os.path.realpath(f"/proc/{pid}/exe") != os.path.realpath(SHELL):
-        return pid
-    children = [process.pid for process in process_tree.kin(pid) if process.parent == pid]
-    return children[0] if len(children) == 1 else pid
+def main_process(pid: int, number: int = 0) -> int:
+    """Return the process that runs the program of a copy: the copy itself, or the only child of its shell.
+
+    With the number of a signal: the one to get it, which is a shell where that has a trap for it.
+    """
+    while os.path.basename(os.path.realpath(f"/proc/{pid}/exe")) in SHELLS and not (number and _catches(pid, number)):
+        children = [process.pid for process in process_tree.kin(pid) if process.parent == pid]
+        if len(children) != 1:
+            break
+        pid = children[0]
+    return pid
 
 
 def _catches(pid: int, number: int) -> bool:
