@@ -61,7 +61,10 @@ def dump(job: str, task: str) -> None:
 
 
 def retry(job: str) -> str:
-    """Submit a job again, as it was; return the new id. Never forks: for processes with threads, from any of them. See `resubmit`."""
+    """Submit a job again, as it was, and return the new id: `resubmit` for processes with threads, from any of them. It forks nothing.
+
+    The programs get this process's environment, and secrets their values in it. Raises BadInput where this cannot be done from here.
+    """
     from trainmaster.client.submit.submit import resubmit
 
     return resubmit(job)
