@@ -266,6 +266,10 @@ class Local(Engine):
         "application": "nobody but the job's own master and its user ends it: there is no ResourceManager",
     }
 
+    def kill_master(self, made: Submitted) -> None:
+        (master,) = [mark for mark in processes_of(made.id) if mark.kind == "master"]
+        os.kill(master.process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         from trainmaster.host.limits import ancestry
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+
 import pytest
 from conformance.engines import Engine, python, role, workers
 
@@ -33,6 +35,44 @@ def test_failure(engine: Engine) -> None:
     assert "worker:0" in told
     assert "exited with status 7" in told
     assert "the cause" in told
+
+
+HEARS = python("""
+    import signal
+    signal.signal(signal.SIGUSR1, lambda *_: print("heard"))
+    print("ready")
+    while True:
+        signal.pause()
+""")
+
+
+@pytest.mark.brief
+def test_a_user_s_signals_reach_the_program_and_are_on_record(engine: Engine) -> None:
+    job = engine.submit(workers(HEARS, restart={"scope": "never"}))
+    job.until_line("ready")
+    sent = engine.tm("kill", job.id, "worker:0", "--signal", "USR1")
+    assert sent.returncode == 0, sent.stderr
+    job.until_line("heard")
+    assert engine.tm("dump", job.id, "worker:0").returncode == 0
+    job.until_line("waits in")
+    job.run.signal("worker:0", "TERM")
+    user = f"user {getpass.getuser()}"
+    assert job.failed("killed-by-user")["words"] == f"was killed by SIGTERM, sent by {user}"
+    acts = [(event["by"], event["action"], event["task"], event["detail"]) for event in job.told("user-acted")]
+    assert acts == [(user, action, "worker:0", detail) for action, detail in ACTS]
+
+
+ACTS = [("signal", "SIGUSR1"), ("dump", ""), ("signal", "SIGTERM")]
+
+
+def test_a_signal_waits_for_the_next_master(engine: Engine) -> None:
+    job = engine.submit(workers(HEARS))
+    job.until_line("ready")
+    engine.kill_master(job)
+    job.run.signal("worker:0", "USR1")
+    job.until_line("heard")
+    job.run.kill()
+    job.end()
 
 
 def test_a_task_restarts_alone(engine: Engine) -> None:

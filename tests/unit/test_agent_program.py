@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -220,6 +221,34 @@ def test_copies_have_their_own_environment_and_one_that_fails_ends_all(tmp_path:
 
     assert asyncio.run(act()).status == 7
     assert sorted((tmp_path / "out").read_text().split("\n"))[1:] == ["rank 0", "rank 1", "rank 2"]
+
+
+HEARS = 'python3 -uc \'import signal; signal.signal(10, lambda *_: print("heard") or exit(3)); print("ready"); signal.pause()\''
+TRAPS = "trap 'echo trapped; exit 3' USR1; echo ready; while :; do sleep 0.02; done"
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["sh", "-c", f"exec {HEARS}"], "heard"),
+        (f"cd . && {HEARS}", "heard"),  # the shell waits for it, and would die of the signal
+        (f"cd . && sh -c {shlex.quote(f'{HEARS}; exit $?')}", "heard"),
+        (TRAPS, "trapped"),
+    ],
+)
+def test_a_users_signal_is_for_the_program_or_for_a_shell_with_a_trap(
+    tmp_path: Path, command: list[str] | str, line: str
+) -> None:
+    async def act() -> program.Outcome:
+        running = await started(launch(command, tmp_path), tmp_path / "out")
+        await said(tmp_path / "out", "ready")
+        running.signal_main(signal.SIGUSR1)
+        outcome = await running.wait()
+        await running.sweep()
+        return outcome
+
+    assert asyncio.run(act()).status == 3
+    assert line in (tmp_path / "out").read_text()
 
 
 def test_a_copy_that_has_ended_is_signalled_no_more(tmp_path: Path) -> None:

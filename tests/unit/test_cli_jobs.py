@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import pytest
 from waiting import until
 
 from trainmaster.cli.tm import run
+from trainmaster.client.jobs.actions import cut
+from trainmaster.core.errors import BadInput
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
 
@@ -439,6 +442,53 @@ def test_the_exit_status_may_be_the_programs_own(tmp_path: Path, home, text: str
     (job,) = [entry.name for entry in (home.state / "jobs").iterdir()]
     assert tm("wait", "--exit-status", "program", job).returncode == status
     assert tm("wait", job).returncode == min(status, 1)
+
+
+def test_acts_on_programs_are_refused_where_they_make_no_sense(held: str) -> None:
+    refusals = {
+        ("kill", held, "worker:1", "--signal", "NOPE"): "error: 'NOPE' is no signal; its name is like USR1 or SIGTERM",
+        ("kill", held, "worker:1", "--signal", "99"): "error: '99' is no signal",
+        (
+            "kill",
+            held,
+            "--signal",
+            "USR1",
+        ): "error: name one job and the tasks that are meant: tm kill JOB worker:0 --signal USR1",
+        ("kill", held, "worker:9", "--signal", "USR1"): "error: there is no task worker:9",
+        ("dump", held, "worker:9"): "error: there is no task worker:9",
+    }
+    for line, words in refusals.items():
+        done = tm(*line)
+        assert (done.returncode, done.stderr.startswith(words)) == (2, True), done
+    assert "user-acted" not in tm("events", held).stdout
+
+
+def test_a_save_and_a_signal_say_who_asked(held: str) -> None:
+    user = f"user {getpass.getuser()}"
+    assert tm("save", held, "--no-wait").returncode == 0
+    assert tm("kill", held, "worker:0", "worker:1", "--signal", "winch").returncode == 0
+    events = tm("events", held).stdout
+    for words in (
+        f"a save was asked for by {user}",
+        *(f"{user} sent SIGWINCH to the program of worker:{n}" for n in "01"),
+    ):
+        assert words in events
+
+
+def test_a_job_may_forbid_chaos(tmp_path: Path) -> None:
+    job = tm("submit", "--set", "chaos=false", *shell(HOLD), cwd=tmp_path).stdout.strip()
+    until(lambda: "here" in tm("logs", job).stdout)
+    try:
+        refusal = tm("chaos", job, "--for", "1s")
+        assert (refusal.returncode, refusal.stderr.split("\n")[0]) == (
+            2,
+            f"error: no faults may be let happen to {job}  [no-fault]",
+        )
+        with pytest.raises(BadInput, match="it has chaos: false"):
+            cut(job, "worker:0", 1.0)
+    finally:
+        (tmp_path / "go").touch()
+    assert tm("wait", job).returncode == 0
 
 
 def test_a_save_waits_for_those_who_save(tmp_path: Path) -> None:

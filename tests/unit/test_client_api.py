@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_type_hints
 
@@ -19,6 +20,7 @@ from waiting import until
 
 import trainmaster
 from trainmaster import aio
+from trainmaster.client.jobs.actions import retry
 from trainmaster.client.jobs.places import job_storage
 from trainmaster.client.spec import keys
 from trainmaster.client.submit import submit as submission
@@ -210,6 +212,16 @@ def test_submitting_beside_threads_is_safe(tmp_path: Path) -> None:
     finally:
         done.set()
         thread.join()
+
+
+def test_a_job_is_retried_from_a_thread_of_a_server(tmp_path: Path) -> None:
+    first = trainmaster.submit(job("echo again"), directory=tmp_path)
+    first.wait()
+    with ThreadPoolExecutor(1) as pool:
+        second = trainmaster.attach(pool.submit(retry, first.id).result())
+    assert second.id != first.id
+    assert second.wait()["state"] == "succeeded"
+    assert list(second.logs("worker:0")) == ["again"]
 
 
 def test_one_key_is_one_job(tmp_path: Path) -> None:

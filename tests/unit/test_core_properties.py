@@ -297,6 +297,10 @@ class AnyStimuli(RuleBasedStateMachine):
                 }[what]
             )
 
+    @rule(choice=st.integers(0, 9), action=st.sampled_from(("signal", "dump", "cut")))
+    def user_acts(self, choice: int, action: str) -> None:
+        self.take(stimuli.UserActed(action, self.task(choice).key, "a user", "SIGUSR1"))
+
     @rule(back=st.integers(1, 30))
     def something_is_told_again(self, back: int) -> None:
         if len(self.told) >= back:

@@ -269,7 +269,7 @@ class Agent:
             log.warning("an order that is not known: %s", str(order)[:200])
             return
         key = (number, verb, str(order.get("id", "")))
-        if verb != "dump" and key in self._done:
+        if key in self._done:
             return
         self._done.add(key)
         if verb == "leave":
@@ -330,6 +330,10 @@ class Agent:
     async def _peer_finished(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.peer_finished(order["limit"])
 
+    async def _signal(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        if order["signal"]:
+            attempt.signal(signal_number(order["signal"]), order["by"])
+
     async def _dump(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         await attempt.dump()
 
@@ -367,5 +371,6 @@ _VERBS: dict[str, Callable[[Agent, Attempt, Mapping[str, Any]], Any]] = {
     "save": Agent._save,
     "warn": Agent._warn,
     "peer-finished": Agent._peer_finished,
+    "signal": Agent._signal,
     "dump": Agent._dump,
 }

@@ -40,7 +40,7 @@ def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:
 def _program_status(end: dict[str, Any]) -> int:
     """Return the exit status of the program that a job's end names, 128 and the number for a signal; 0 where none is known."""
     reason, figures = end.get("reason", ""), end.get("figures") or {}
-    if reason == "signal":
-        number = getattr(signal, str(figures.get("name", "")), None)
+    if reason == "signal" or "sent" in figures:
+        number = getattr(signal, str(figures.get("sent") or figures.get("name")), None)
         return 128 + number if isinstance(number, int) else 0
     return _OF_REASON.get(reason) or int(figures.get("status") or 0)

@@ -29,6 +29,7 @@ COMMANDS = {
     "attach": "watch a job that runs",
     "wait": "wait for a job to end",
     "kill": "end a job",
+    "dump": "what the processes of a task do now",
     "scale": "more or fewer tasks of a role",
     "chaos": "let faults happen to a job",
     "save": "save a job's outputs while it runs",

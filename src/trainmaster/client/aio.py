@@ -74,6 +74,14 @@ class Run:
         """End the present attempt of a task."""
         await asyncio.to_thread(self.sync.kill_task, task, why)
 
+    async def signal(self, task: str, name: str) -> None:
+        """Send a signal to the program of a task."""
+        await asyncio.to_thread(self.sync.signal, task, name)
+
+    async def dump(self, task: str) -> None:
+        """Have the stacks of a task's program written to its log."""
+        await asyncio.to_thread(self.sync.dump, task)
+
     async def scale(self, role: str, size: int | None) -> None:
         """Have an elastic role grow or shrink to `size` members; None: as many as the job's own rules say, again."""
         await asyncio.to_thread(self.sync.scale, role, size)

@@ -81,6 +81,7 @@ class Job(_Job):
         pages: str | None = None,
         master: keys.Master | None = None,
         annotations: Mapping[str, str | int | float] | None = None,
+        chaos: bool | None = None,
         engines: Mapping[str, Mapping[str, Any]] | None = None,
         version: str | None = None,
     ) -> None:  # fmt: skip
@@ -164,6 +165,21 @@ class Run:
         from trainmaster.client.jobs.actions import kill_task
 
         kill_task(self.id, task, why)
+
+    def signal(self, task: str, name: str) -> None:
+        """Send a signal, like "USR1", to the program of a task: to the main process of each of its copies.
+
+        Raises BadInput where the program does not run.
+        """
+        from trainmaster.client.jobs.actions import signal
+
+        signal(self.id, task, name)
+
+    def dump(self, task: str) -> None:
+        """Have the stacks of all processes of a task's program written to its log."""
+        from trainmaster.client.jobs.actions import dump
+
+        dump(self.id, task)
 
     def scale(self, role: str, size: int | None) -> None:
         """Have a role with `replicas: {min, max}` grow or shrink to `size` members; None: as many as the job's own rules say, again.

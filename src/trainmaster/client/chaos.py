@@ -212,6 +212,13 @@ FAULTS: Mapping[str, Fault] = {
 def possible(job: str, engine: str, chosen: Sequence[str] = ()) -> list[str]:
     """Return the faults that are chosen, or all that this job can have. Raises BadInput for one that it cannot."""
     is_here = registry.is_on_this_machine(engine)
+    if not Past(job).described.chaos:
+        raise BadInput(
+            f"no faults may be let happen to {job}",
+            place="chaos: false",
+            mend="submit another with --set chaos=true",
+            anchor="no-fault",
+        )
     for name in chosen:
         if name not in FAULTS:
             raise BadInput(

@@ -82,8 +82,12 @@ _SIGNALS = tuple(int(s) for s in signal.valid_signals() if s not in (signal.SIGK
 def signal_number(name: str) -> int:
     """Return the number of "SIGTERM", "TERM" or "15". Raises ValueError."""
     text = name.strip().upper()
-    number = int(text) if text.isdigit() else signal.Signals[text if text.startswith("SIG") else f"SIG{text}"].value
-    return int(signal.Signals(number))
+    try:
+        if text.isdecimal():
+            return int(signal.Signals(int(text)))
+        return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
+    except (KeyError, ValueError):
+        raise ValueError(f"{name[:40]!r} is no signal; its name is like USR1 or SIGTERM, its number like 10") from None
 
 
 def signal_name(number: int) -> str:

@@ -15,7 +15,16 @@ from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
 from trainmaster.core.machine.formation import Formation, formation, places_in
-from trainmaster.core.machine.state import State, Task, elastic_roles, has_hung, outputs_of, pattern_of, role_size
+from trainmaster.core.machine.state import (
+    State,
+    Task,
+    elastic_roles,
+    has_hung,
+    outputs_of,
+    pattern_of,
+    role_size,
+    signal_fields,
+)
 from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
@@ -116,6 +125,8 @@ class Orders:
             return self._warm_up(state, task, role)
         if order.verb == "stop":
             return {"signal": role.stop.signal, "grace": role.stop.grace, "stacks": has_hung(state, task)}
+        if order.verb == "signal":
+            return signal_fields(task, order.id)
         if order.verb == "warn":
             return {
                 **(task.warned or {}),

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.core.decide.decisions import act_fault
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.decide.plan import makes_room
@@ -21,7 +22,7 @@ from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
-from trainmaster.core.machine.state import GRANTED, State
+from trainmaster.core.machine.state import GRANTED, State, Task
 from trainmaster.core.machine.stimuli import (
     Key,
     KillRequested,
@@ -31,8 +32,10 @@ from trainmaster.core.machine.stimuli import (
     ScaleRequested,
     Stimulus,
     StorageLost,
+    UserActed,
 )
 from trainmaster.engines.contract import MasterSide
+from trainmaster.host.allowance import signal_name, signal_number
 from trainmaster.log.storage import Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.connections.feed import Feed
@@ -234,8 +237,7 @@ class Shell:
         self.tell(KillRequested(by, why))
 
     async def kill_task(self, task: str, by: str, why: str) -> None:
-        if (known := self.state.tasks.get(task)) is None:
-            raise Unknown(f"there is no task {task}")
+        known = self._task(task)
         if known.final or known.hold != GRANTED or self.state.ending is not None:
             raise ValueError(f"{task} has no container that could be ended; tm status says what it does")
         self.tell(KillTaskRequested(task, by, why))
@@ -245,14 +247,14 @@ class Shell:
             raise ValueError(fault)
         self.tell(ScaleRequested(role, size, by))
 
-    async def save(self) -> str:
+    async def save(self, by: str = "a user") -> str:
         second = name = save_name(self._clock(), self.state.known_job.saves.names)
         known = {save["save"] for save in self.state.saves}
         for number in itertools.count(1):  # of two within a second, the second one is another save
             if name not in known:
                 break
             name = f"{second}.{number}"
-        self.tell(SaveRequested(name))
+        self.tell(SaveRequested(name, by))
         return name
 
     async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -265,15 +267,34 @@ class Shell:
                 await asyncio.wait_for(self._handed_back.wait(), HANDED)
         return report
 
-    async def dump(self, task: str) -> None:
-        if (connection := self.agents.of(task) if task in self.state.tasks else None) is not None:
-            connection.send(order_message(self.epoch, self.state.tasks[task].attempt, "dump"))
+    async def dump(self, task: str, by: str = "a user") -> None:
+        self._act_on_program("dump", task, by)
+
+    async def signal(self, task: str, name: str, by: str) -> None:
+        self._act_on_program("signal", task, by, signal_name(signal_number(name)))
+
+    def _act_on_program(self, action: str, task: str, by: str, detail: str = "") -> None:
+        self._task(task)
+        if fault := act_fault(self.state, task):
+            raise ValueError(fault)
+        self.tell(UserActed(action, task, by, detail))
+
+    def _task(self, task: str) -> Task:
+        if (known := self.state.tasks.get(task)) is None:
+            raise Unknown(f"there is no task {task}")
+        return known
+
+    async def retry(self, by: str) -> str:
+        raise ValueError(f"a master submits no jobs; on the machine that submitted this one: tm retry {self.state.id}")
 
     async def cut(self, task: str, seconds: float, by: str) -> None:
-        connection = self.agents.of(task) if task in self.state.tasks else None
+        self._task(task)
+        if not self.state.known_job.chaos:
+            raise ValueError("no faults may be let happen to this job: it has chaos: false")
+        connection = self.agents.of(task)
         if connection is None or not connection.send({"type": "cut", "seconds": seconds}):
             raise ValueError(f"no agent of {task} is connected; tm status says what it does")
-        log.warning("%s has the link to the agent of %s cut for %g s", by, task, seconds)
+        self.tell(UserActed("cut", task, by, f"{seconds:g} s"))
 
     # -- turns --
 

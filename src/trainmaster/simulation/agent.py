@@ -314,6 +314,9 @@ class Agent:
             self.report("warned", attempt, what="log", detail="its disk was full for a while")
             self.report("saved", attempt, save=order["id"], files=1, bytes=1)
 
+    def _signal(self, attempt: int, order: Mapping[str, Any]) -> None:
+        self.end_program(attempt, {"reason": "killed-by-user", "figures": {"sent": order["signal"], "by": order["by"]}})
+
     def _leave(self, attempt: int, order: Mapping[str, Any]) -> None:
         if not self.running:
             self.report("left", attempt)
@@ -436,5 +439,7 @@ _VERBS: dict[str, Callable[[Agent, int, Mapping[str, Any]], None]] = {
     "peer-finished": Agent._peer_finished,
     "commit": Agent._commit,
     "save": Agent._save,
+    "signal": Agent._signal,
+    "dump": lambda agent, attempt, order: None,
     "leave": Agent._leave,
 }

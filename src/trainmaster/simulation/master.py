@@ -15,7 +15,7 @@ from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
-from trainmaster.core.machine.state import State, Task
+from trainmaster.core.machine.state import State, Task, signal_fields
 from trainmaster.core.machine.stimuli import (
     Connected,
     Disconnected,
@@ -247,6 +247,8 @@ class SimulatedMaster:
             return {"workdir": "share", "checkpoint": {"set": self.state.groups[task.group].set}}
         if order.verb == "peer-finished":
             return {"limit": job.timeouts.finish or 600.0}
+        if order.verb == "signal":
+            return signal_fields(task, order.id)
         if order.verb == "warm-up":
             return {"workdir": "share", "command": ""}
         return {"command": "", "env": self._env(job, task)} if order.verb == "start" else {}

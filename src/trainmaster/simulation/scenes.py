@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from trainmaster.core.machine.stimuli import KillTaskRequested, ScaleRequested, Stimulus
+from trainmaster.core.machine.stimuli import KillTaskRequested, ScaleRequested, Stimulus, UserActed
 from trainmaster.core.waits import BARRIER, LOCK, RENDEZVOUS
 from trainmaster.simulation.agent import Habits
 from trainmaster.simulation.faults import ALL, FATAL, CutNetwork, KillAgent, LoseNode, Preempt
@@ -71,7 +71,7 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),
         nodes=rng.randint(1, 8), shards=shards, skewed=rng.choice((0.0, 0.0, 1.0, HOUR)),
         kill_at=rng.choice((None, None, None, rng.random() * 300.0)),
-        save_at=rng.choice((None, rng.random() * 100.0)), wishes=wishes, plant=plant,
+        save_at=rng.choice((None, rng.random() * 100.0)), wishes=[*wishes, *_signals(seed)], plant=plant,
     )  # fmt: skip
 
 
@@ -110,6 +110,17 @@ def _make_elastic(seed: int, job: dict[str, Any]) -> list[tuple[float, Stimulus]
     kills = [KillTaskRequested(f"worker:{rng.randint(0, most)}", "a user", "to try") for _ in range(2)]
     wishes: list[Stimulus] = [*scales, *kills]
     return [(rng.random() * 200.0, wish) for wish in rng.sample(wishes, rng.randint(0, 4))]
+
+
+def _signals(seed: int) -> list[tuple[float, Stimulus]]:
+    """Return the signals and dumps of users in one scene in seven. Drawn apart too."""
+    rng = random.Random(f"signals 62 {seed}")
+    if rng.random() >= 0.15:
+        return []
+    acts = [
+        UserActed(rng.choice(("signal", "dump")), f"worker:{rng.randint(0, 2)}", "a user", "SIGTERM") for _ in range(6)
+    ]
+    return [(rng.random() * 200.0, act) for act in acts]
 
 
 def _make_warm(seed: int, job: dict[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _actions(acts: Acts) -> dict[str, Endpoint]:
 
     async def kill(request: Request) -> Response:
         body = await _body(request)
-        by, why, task = str(body.get("by", "")) or "a user", str(body.get("why", "")), str(body.get("task", ""))
+        by, why, task = _user(body), str(body.get("why", "")), str(body.get("task", ""))
         await (acts.kill_task(task, by, why) if task else acts.kill(by, why))
         return JSONResponse({"done": True})
 
@@ -84,17 +84,23 @@ def _actions(acts: Acts) -> dict[str, Endpoint]:
         size = body.get("size", "")
         if size is not None and type(size) is not int:
             raise ValueError(f"size is no number: {str(size)[:40]!r}")
-        await acts.scale(str(body.get("role", "")), size, str(body.get("by", "")) or "a user")
+        await acts.scale(str(body.get("role", "")), size, _user(body))
         return JSONResponse({"done": True})
 
     async def save(request: Request) -> Response:
-        return JSONResponse({"save": await acts.save()})
+        return JSONResponse({"save": await acts.save(_user(await _body(request)))})
 
     async def renew(request: Request) -> Response:
         return JSONResponse(dict(await acts.renew(await _body(request))))
 
     async def dump(request: Request) -> Response:
-        await acts.dump(str((await _body(request)).get("task", "")))
+        body = await _body(request)
+        await acts.dump(str(body.get("task", "")), _user(body))
+        return JSONResponse({"done": True})
+
+    async def signal(request: Request) -> Response:
+        body = await _body(request)
+        await acts.signal(str(body.get("task", "")), str(body.get("signal", "")), _user(body))
         return JSONResponse({"done": True})
 
     async def cut(request: Request) -> Response:
@@ -102,12 +108,12 @@ def _actions(acts: Acts) -> dict[str, Endpoint]:
         seconds = body.get("seconds")
         if not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_CUT:
             raise ValueError(f"seconds must be a number above 0 and at most {LONGEST_CUT:g}: {str(seconds)[:40]!r}")
-        await acts.cut(str(body.get("task", "")), seconds, str(body.get("by", "")) or "a user")
+        await acts.cut(str(body.get("task", "")), seconds, _user(body))
         return JSONResponse({"done": True})
 
     return {
         "/actions/kill": kill, "/actions/scale": scale, "/actions/save": save, "/actions/renew": renew, "/actions/dump": dump,
-        "/actions/cut": cut,
+        "/actions/signal": signal, "/actions/cut": cut,
     }  # fmt: skip
 
 
@@ -166,6 +172,10 @@ def _number(request: Request, name: str) -> int:
 
 def _flag(request: Request, name: str) -> bool:
     return request.query_params.get(name, "") in ("1", "true", "yes")
+
+
+def _user(body: Mapping[str, Any]) -> str:
+    return str(body.get("by", "")) or "a user"
 
 
 async def _body(request: Request) -> dict[str, Any]:

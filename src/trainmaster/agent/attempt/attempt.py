@@ -40,7 +40,7 @@ from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
-from trainmaster.host.allowance import signal_number
+from trainmaster.host.allowance import signal_name, signal_number
 
 if TYPE_CHECKING:
     from trainmaster.agent.watch.watching import Watching
@@ -81,6 +81,7 @@ class Attempt:
         self._checkpointing: Checkpointing | None = None
         self._errors = faults.ErrorFiles()
         self._saves: dict[str, None] = {}
+        self._signals: dict[int, str] = {}  # those that users sent -> the last user
         self._left_out: dict[str, Mapping[str, str]] = {}  # by output: paths already reported as not stored
         self._saving: asyncio.Lock = asyncio.Lock()
 
@@ -147,6 +148,17 @@ class Attempt:
         self.place.programs.warn(seconds, why)
         if number is not None and self._program is not None:
             self._program.signal(number)
+
+    def signal(self, number: int, by: str) -> None:
+        """Send a user's signal to the program."""
+        if self.running and self._program is not None:
+            self._signals[number] = by
+            try:
+                self._program.signal_main(number)
+            except PermissionError as error:
+                self._report(
+                    "warned", what="signal", detail=f"{signal_name(number)} could not be sent: {error.strerror}"
+                )
 
     def peer_finished(self, limit: float | None) -> None:
         if self._watching is not None and self._watching.finishing is None:
@@ -401,7 +413,7 @@ class Attempt:
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
             elif ending.done():
-                outcome = self._blame_memory(ending.result(), memory, group)
+                outcome = self._blame_user(self._blame_memory(ending.result(), memory, group))
                 if outcome.signal is not None:
                     self._report_death(AttemptFailed(outcome.reason, outcome.figures), outcome)
                 await (program.tidy() if not program.running else self._end_program(None, None))
@@ -425,6 +437,12 @@ class Attempt:
         if outcome.well or (exceeded := self.place.exceeded(group, memory)) is None:
             return outcome
         return Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
+
+    def _blame_user(self, outcome: Outcome) -> Outcome:
+        """Return the end of a program by a signal that a user sent; any other as it is."""
+        if outcome.reason != "signal" or (by := self._signals.get(outcome.signal or 0)) is None:
+            return outcome
+        return attrs.evolve(outcome, reason="killed-by-user", figures={"sent": outcome.figures["name"], "by": by})
 
     def _report_death(self, failure: AttemptFailed, outcome: Outcome) -> None:
         """Report, once, that the program failed by itself, before the rest of its end is done."""

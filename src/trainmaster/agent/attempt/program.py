@@ -27,6 +27,7 @@ from trainmaster.host.allowance import Allowance, signal_name
 from trainmaster.host.linux import Process
 
 SHELL = "/bin/sh"
+SHELLS = frozenset({"sh", "dash", "bash", "ksh", "zsh", "busybox"})  # programs that wait for others
 LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
 # Exit statuses that shells use, the last with a signal's number added.
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
@@ -116,6 +117,16 @@ class Program:
             if not copy.over.done() or copy.pid in kept:
                 process_tree.send_group(copy.pid, number)
 
+    def signal_main(self, number: int) -> None:
+        """Signal the main process of every copy. Of a shell that waits for one process and has no trap, that is this one.
+
+        Raises PermissionError where it belongs to another user.
+        """
+        for copy in self.copies:
+            if not copy.over.done():
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(main_process(copy.pid, number), number)
+
     async def wait(self) -> Outcome:
         """Return the program's end: of the first copy that did not end well, else of the last."""
         pending = {copy.over for copy in self.copies}
@@ -155,6 +166,27 @@ class Program:
         if ending:
             await asyncio.wait(ending)
         return survivors
+
+
+def main_process(pid: int, number: int = 0) -> int:
+    """Return the process that runs the program of a copy: the copy itself, or the only child of its shell.
+
+    With the number of a signal: the one to get it, which is a shell where that has a trap for it.
+    """
+    while os.path.basename(os.path.realpath(f"/proc/{pid}/exe")) in SHELLS and not (number and _catches(pid, number)):
+        children = [process.pid for process in process_tree.kin(pid) if process.parent == pid]
+        if len(children) != 1:
+            break
+        pid = children[0]
+    return pid
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Tell whether a process handles a signal. For SIGINT: False, which bash handles without a trap too."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        caught = next((int(line.split()[1], 16) for line in file if line.startswith(b"SigCgt:")), 0)
+        return number != signal.SIGINT and bool(caught >> (number - 1) & 1)
+    return False
 
 
 def _is_zombie(pid: int) -> bool:

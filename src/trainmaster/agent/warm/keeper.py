@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
-from trainmaster.agent.attempt.program import Copy, Launch
+from trainmaster.agent.attempt.program import Copy, Launch, main_process
 from trainmaster.agent.warm import programs, template
 from trainmaster.agent.warm.programs import PythonCommand
 from trainmaster.agent.warm.template import Template, TemplateLost
@@ -182,7 +182,7 @@ class Keeper:
         assert running is not None
         if not self._has_room(running):
             return True
-        pid = programs.interpreter(running.pid)
+        pid = main_process(running.pid)
         # A fork of a template was born as that, of an interpreter that was looked at.
         self._why = (
             ""

@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from trainmaster.agent.attempt.program import SHELL
 from trainmaster.core.plain import Plain
-from trainmaster.host import process_tree
 
 ENDED = "the program has ended already"
 _PLAIN = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*(\s+[\w@%+=:,./-]+)*", re.ASCII)  # nothing that a shell expands
@@ -59,14 +57,6 @@ def python_command(command: Sequence[str] | str) -> PythonCommand | None:
     if rest and not rest[0].startswith("-") and rest[0].endswith(".py"):
         return PythonCommand(tuple(words), harmless, "file", rest[0])
     return None
-
-
-def interpreter(pid: int) -> int:
-    """Return the process that runs the program of a copy: the copy itself, or the only child of its shell."""
-    if os.path.realpath(f"/proc/{pid}/exe") != os.path.realpath(SHELL):
-        return pid
-    kin = process_tree.kin(pid)
-    return kin[0].pid if len(kin) == 1 else pid
 
 
 def oddity(pid: int, command: PythonCommand, environ: Mapping[str, str], cwd: str) -> str:

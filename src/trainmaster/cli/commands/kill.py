@@ -17,17 +17,25 @@ _TASK = re.compile(r"[\w.-]+:\d+")
 @click.command("kill")
 @click.argument("jobs", nargs=-1, required=True, type=AnyJob(), metavar="JOB... | JOB TASK...")
 @click.option("--why", default="", help="kept in the job's events")
+@click.option(
+    "--signal",
+    "name",
+    metavar="NAME",
+    help="send this to the programs of the tasks, and end nothing: USR1, SIGTERM, 10",
+)
 @click.option("--no-wait", is_flag=True, help="return before it has ended")
 @click.option("--force", is_flag=True, help="end its processes first, for a job whose master does not answer")
 @json_option
-def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None:
+def command(jobs: tuple[str, ...], why: str, name: str | None, no_wait: bool, force: bool) -> None:
     """End jobs: their programs are asked to stop, then killed; what their finished tasks wrote is kept.
 
     Jobs that exist are ended though another name is wrong; that is an error, after all of them. With tasks, like worker:1, the present
-    attempts of these alone are ended, and their containers given back; they restart by the rules of their role.
+    attempts of these alone are ended, and their containers given back; they restart by the rules of their role. With --signal, their
+    programs get this signal: a shell passes it on to the only process that it waits for, unless it has a trap.
     """
-    if tasks := [name for name in jobs if _TASK.fullmatch(name)]:
-        _kill_tasks([name for name in jobs if name not in tasks], tasks, why)
+    tasks = [word for word in jobs if _TASK.fullmatch(word)]
+    if tasks or name is not None:
+        _act_on_tasks([word for word in jobs if word not in tasks], tasks, why, name)
         return
     from trainmaster.client.jobs.actions import kill as ask
     from trainmaster.client.jobs.sweep import resume
@@ -48,18 +56,17 @@ def command(jobs: tuple[str, ...], why: str, no_wait: bool, force: bool) -> None
     raise_first(errors)
 
 
-def _kill_tasks(jobs: Sequence[str], tasks: Sequence[str], why: str) -> None:
-    from trainmaster.client.jobs.actions import kill_task
+def _act_on_tasks(jobs: Sequence[str], tasks: Sequence[str], why: str, name: str | None) -> None:
+    from trainmaster.client.jobs.actions import kill_task, signal
     from trainmaster.client.jobs.handles import resolve
 
-    if len(jobs) != 1:
-        raise click.UsageError(
-            f"name the one job whose {', '.join(tasks)} is to be ended: tm kill JOB {' '.join(tasks)}"
-        )
+    if len(jobs) != 1 or not tasks:
+        example = " ".join([*(tasks or ["worker:0"]), *([] if name is None else ["--signal", name])])
+        raise click.UsageError(f"name one job and the tasks that are meant: tm kill JOB {example}")
     job = resolve(jobs[0])
     for task in tasks:
-        kill_task(job, task, why)
+        kill_task(job, task, why) if name is None else signal(job, task, name)
         if not wants_json():
-            click.echo(f"{task} of {job} is ending")
+            click.echo(f"{task} of {job} is ending" if name is None else f"{task} of {job} gets {name}")
     if wants_json():
-        print_json({"job": job, "state": "running", "ending": list(tasks)})
+        print_json({"job": job, "state": "running", "ending" if name is None else "signalled": list(tasks)})

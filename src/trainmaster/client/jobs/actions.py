@@ -1,4 +1,4 @@
-"""Act on a job for its user: end it, save its outputs."""
+"""Act on a job for its user: end it, save its outputs, signal its programs, submit it again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trainmaster.client.watch.connect import live
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed
+from trainmaster.host.allowance import signal_number
 
 MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little
 
@@ -45,6 +46,30 @@ def cut(job: str, task: str, seconds: float) -> None:
     _of_running(job, "cut", task=task, seconds=seconds, by=f"user {getpass.getuser()}")
 
 
+def signal(job: str, task: str, name: str) -> None:
+    """Send a signal, like USR1, to the program of a task. Raises BadInput for an unknown one, and where the program does not run."""
+    try:
+        signal_number(name)
+    except ValueError as error:
+        raise BadInput(str(error), mend="see the names and numbers: kill -l", anchor="refused-request") from None
+    _of_running(job, "signal", task=task, signal=name, by=f"user {getpass.getuser()}")
+
+
+def dump(job: str, task: str) -> None:
+    """Have the stacks of all processes of a task's program written to its log."""
+    _of_running(job, "dump", task=task, by=f"user {getpass.getuser()}")
+
+
+def retry(job: str) -> str:
+    """Submit a job again, as it was, and return the new id: `resubmit` for processes with threads, from any of them. It forks nothing.
+
+    The programs get this process's environment, and secrets their values in it. Raises BadInput where this cannot be done from here.
+    """
+    from trainmaster.client.submit.submit import resubmit
+
+    return resubmit(job)
+
+
 def _of_running(job: str, verb: str, **fields: Any) -> None:
     ended, _ = ask(job, verb, **fields)
     if ended is not None:
@@ -55,7 +80,7 @@ def _of_running(job: str, verb: str, **fields: Any) -> None:
 
 def save(job: str) -> str:
     """Begin a save; returns its name."""
-    ended, answer = ask(job, "save")
+    ended, answer = ask(job, "save", by=f"user {getpass.getuser()}")
     if ended is not None:
         raise BadInput(
             f"{job} has ended: {ended['state']}", mend="its outputs are where they were committed", anchor="job-ended"

@@ -202,5 +202,6 @@ class Job(TypedDict, total=False):
     pages: str
     master: Master
     annotations: Mapping[str, str | int | float]
+    chaos: bool
     engines: Mapping[str, Mapping[str, Any]]
     version: str

@@ -179,7 +179,8 @@ def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] 
     from trainmaster.core.spec.reading import job_from
 
     storage = job_storage(job)
-    site = json.loads((storage / SITE_FILE).read_bytes())
+    site_file = storage / SITE_FILE
+    site = json.loads(site_file.read_bytes()) if site_file.is_file() else {}
     if "cwd" not in site:
         raise BadInput(
             f"{job} was submitted from another machine, and its files are there", mend=f"tm retry {job} there", anchor="job-elsewhere"

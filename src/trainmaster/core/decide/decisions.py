@@ -17,6 +17,7 @@ from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
+from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, unit_of, units_of
 
@@ -79,7 +80,22 @@ def _given_up(state: State, stimulus: stimuli.GivenUp, now: float) -> list[Fact]
 def _save(state: State, stimulus: stimuli.SaveRequested, now: float) -> list[Fact]:
     if state.ending is not None or any(save["save"] == stimulus.save for save in state.saves):
         return []
-    return [("save-requested", {"save": stimulus.save, "by": "user"})]
+    return [("save-requested", {"save": stimulus.save, "by": stimulus.by})]
+
+
+def act_fault(state: State, key: str) -> str:
+    """Return why users cannot act on the program of a task, "" where they can."""
+    task = state.tasks[key]
+    if task.phase == RUNNING and not task.doomed and state.ended is None:
+        return ""
+    return f"the program of {key} does not run: it is {'stopping' if task.doomed else task.state}"
+
+
+def _user_acted(state: State, stimulus: stimuli.UserActed, now: float) -> list[Fact]:
+    if stimulus.task not in state.tasks or (stimulus.action in USERS_VERBS and act_fault(state, stimulus.task)):
+        return []
+    return [("user-acted", {"by": stimulus.by, "action": stimulus.action, "task": stimulus.task,
+                            "attempt": state.tasks[stimulus.task].attempt, "detail": stimulus.detail})]  # fmt: skip
 
 
 def _storage_lost(state: State, stimulus: stimuli.StorageLost, now: float) -> list[Fact]:
@@ -418,6 +434,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.ScaleRequested: _scale,
     stimuli.GivenUp: _given_up,
     stimuli.SaveRequested: _save,
+    stimuli.UserActed: _user_acted,
     stimuli.StorageLost: _storage_lost,
     stimuli.SecretsLost: _secrets_lost,
     stimuli.Measured: _measured,

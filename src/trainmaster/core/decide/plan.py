@@ -183,7 +183,7 @@ def _stops_last(roles: Mapping[str, Role], name: str) -> bool:
 
 
 def _extra_orders(state: State, task: Task) -> list[Action]:
-    """Return the orders beside the attempt's main line: warnings, saves, and the time given once a peer has finished."""
+    """Return the orders beside the attempt's main line: warnings, saves, users' acts, and the time given once a peer has finished."""
     orders: list[Action] = []
     if task.phase != RUNNING or task.doomed:
         return orders
@@ -195,4 +195,7 @@ def _extra_orders(state: State, task: Task) -> list[Action]:
         newest = state.saves[-1]["save"]
         if task.sent.get("save") != newest and state.saves[-1]["at"] >= (task.started or 0.0):
             orders.append(Order(task.key, task.serial, task.attempt, "save", newest))
+    for number, verb, *_ in task.acts:
+        if number > int(task.sent.get(verb, 0)):
+            orders.append(Order(task.key, task.serial, task.attempt, verb, str(number)))
     return orders

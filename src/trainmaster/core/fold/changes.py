@@ -28,6 +28,7 @@ from trainmaster.core.fold.moves import (
 from trainmaster.core.fold.saving import arm_save, save_put_off, save_requested, saved, saves_pruned
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import (
     COMMITTING,
     DONE,
@@ -58,6 +59,8 @@ from trainmaster.core.machine.state import (
     populate,
 )
 from trainmaster.core.spec.reading import job_from
+
+KEPT_ACTS = 16  # of users on one attempt: more than any agent misses while it is out of reach
 
 Data = Mapping[str, Any]
 
@@ -385,6 +388,14 @@ def _warned(state: State, data: Data, at: float) -> None:
     state.touch(task)
 
 
+def _user_acted(state: State, data: Data, at: float) -> None:
+    task = state.tasks[data["task"]]
+    if data["action"] in USERS_VERBS and data["attempt"] == task.attempt:
+        number = task.acts[-1][0] + 1 if task.acts else 1
+        task.acts = [*task.acts[1 - KEPT_ACTS :], [number, data["action"], data["detail"], data["by"]]]
+        state.touch(task)
+
+
 # -- data --
 
 
@@ -556,6 +567,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "save-put-off": save_put_off,
     "saved": _report(saved),
     "trouble": _report(_trouble),
+    "user-acted": _user_acted,
     "kill-requested": _kill_requested,
     "job-timed-out": _job_timed_out,
     "ending": _ending,

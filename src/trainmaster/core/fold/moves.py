@@ -136,7 +136,7 @@ def renew(state: State, task: Task, at: float) -> None:
         task.resized = True
     task.attempt += 1
     task.started, task.outputs, task.reason, task.figures, task.tail = None, {}, "", {}, []
-    task.warned = None
+    task.warned, task.acts = None, []
     move(state, task, NEW, at)
     state.arm("start", task.key, None)
 

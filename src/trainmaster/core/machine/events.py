@@ -171,9 +171,12 @@ EVENTS: dict[str, Kind] = {
     ),
     "rewound": _barrier("the group goes back to {back}", group="whole", set="whole or none"),
     "save-put-off": _note("no save was begun when one was due: no program writes, or the last save still goes on"),
-    "save-requested": _barrier("a save was asked for", save="text", by="text"),
+    "save-requested": _barrier("a save was asked for by {by}", save="text", by="text"),
     "saved": _report(False, "{task} saved its outputs: {made}", save="text", files="whole", bytes="whole", gave_up="text?"),
     "trouble": _report(False, "{task} goes on, but {what}: {detail}", what="text", detail="text", bytes="whole?", save="text?"),
+    "user-acted": _barrier(
+        "{by} {deed}", by="text", action="text", task="text", attempt="whole", detail="text",
+    ),
     "kill-requested": _barrier("{by} asked to kill the job", by="text", why="text"),
     "job-timed-out": _note("the job ran out of time", seconds="seconds or none"),
     "ending": _barrier(

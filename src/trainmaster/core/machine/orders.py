@@ -36,9 +36,11 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     "save": {"id": "text"},
     "warn": {"seconds": "seconds?", "reason": "text?", "figures": "map?", "why": "text?", "signal": "text or none?"},
     "peer-finished": {"limit": "seconds or none?"},
+    "signal": {"signal": "text?", "by": "text?"},
     "dump": {},
     "leave": {},
 }  # fmt: skip
+USERS_VERBS = frozenset({"signal", "dump"})  # by which users act on a running program
 _EMPTY: Mapping[str, type] = {"text?": str, "map?": dict, "list?": list}  # of a field that is left out; else it is None
 
 

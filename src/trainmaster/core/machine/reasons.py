@@ -117,7 +117,7 @@ REASONS: dict[str, Reason] = {
     "disks-failed": Reason(ENGINE, False, "the disks of its node[ {node}] failed", _ENGINE_WORD, final="lost"),
     "localization-failed": Reason(ENGINE, True, "the engine could not set up its container[: {detail}]", _ENGINE_WORD),
     "killed-by-engine": Reason(ENGINE, False, "was killed by the engine[: {detail}]", _ENGINE_WORD, final="killed"),
-    "killed-by-user": Reason(USER, False, "was killed[ by {by}][: {why}]", _ENGINE_WORD, final="killed"),
+    "killed-by-user": Reason(USER, False, "was killed[ by {sent}, sent][ by {by}][: {why}]", _ENGINE_WORD, final="killed"),
     "straggling": Reason(ENGINE, False, "was much slower than its peers[: {detail}]", _ENGINE_WORD, final="lost"),
     "not-needed": Reason(USER, False, "was stopped, the job being complete", _CONSEQUENCE, final="killed"),
     # Reasons of a job's end alone.

@@ -95,6 +95,9 @@ class Task(Plain):
     warned: dict[str, Any] | None = None
     trouble: dict[str, Any] | None = None  # what last went wrong beside the program
     sent: dict[str, str] = attrs.field(factory=dict)  # verb -> what was sent to the present connection
+    acts: list[list[Any]] = attrs.field(
+        factory=list
+    )  # [number, verb, detail, by]: what users want of the running program
     reported: int = 0  # the last report of the present container taken in
     memory_factor: float = 1.0
     resized: bool = False  # its next attempt needs another container: of another size, or as this one is to go
@@ -405,6 +408,11 @@ def gets_further(state: State, task: Task, value: float | None, step: float | No
     return (value is not None and (best.value is None or value > best.value)) or (
         step is not None and (best.step is None or step > best.step)
     )
+
+
+def signal_fields(task: Task, number: str) -> dict[str, str]:
+    """Return the fields of the order to send the signal that is a task's user act of this number."""
+    return next(({"signal": name, "by": by} for act, _, name, by in task.acts if number == str(act)), {})
 
 
 def loss_kind(subject: str) -> str:

@@ -195,6 +195,17 @@ class GivenUp(Plain):
 @attrs.frozen(slots=True, eq=False, repr=False)
 class SaveRequested(Plain):
     save: str  # its name: the UTC time
+    by: str = "a user"
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
+class UserActed(Plain):
+    """A user did something to a task's container that changes nothing of the job: `signal` (`detail` names it), `dump` or `cut`."""
+
+    action: str
+    task: str
+    by: str
+    detail: str = ""
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -269,6 +280,7 @@ Stimulus: TypeAlias = (
     | ScaleRequested
     | GivenUp
     | SaveRequested
+    | UserActed
     | StorageLost
     | SecretsLost
     | Did

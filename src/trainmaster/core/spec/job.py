@@ -468,6 +468,9 @@ class Job(Section):
         "the master's container; it has none on the local engine", "section", of=Master, factory=Master
     )
     annotations: dict[str, str] = key("texts kept with the job and handed to the engine", "labels", "{}", factory=dict)
+    chaos: bool = key(
+        "whether users may let faults happen to the job: `tm chaos`, pages and REST", "flag", "true", default=True
+    )
     engines: dict[str, Any] = key("settings of one engine each, read by that engine", "engines", "{}", factory=dict)
     version: str = key("the version of this form", "version", VERSION, default=VERSION)
     # (path, value) of each key that only a newer minor version knows.

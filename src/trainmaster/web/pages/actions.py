@@ -97,7 +97,7 @@ ACTIONS: Mapping[str, Action] = {
     ),
     "cut": Action(
         "Cut", "Cut the link between the master and a task's agent for a while, to see that the job survives?",
-        lambda job, form: ["chaos", "cut", job, form.get("task") or "TASK"], _cut,
+        lambda job, form: ["chaos", job, "--fault", "cut", "--lasting", f"{form.get('seconds') or 10}s"], _cut,
         (_TASK, Field("seconds", "Seconds", "number", "10")), is_grave=True, done="The link is cut.",
     ),
 }  # fmt: skip
