@@ -27,6 +27,7 @@ export UV_PYTHON := $(abspath $(BIN))/python
 took = echo "$(1): $$(( $$(date +%s) - start )) s"
 
 setup: $(VENV)/.dev
+	@$(BIN)/python tools/pages
 	@$(BIN)/python -m compileall -q src
 
 $(UV): constraints/uv.txt
@@ -122,4 +123,4 @@ bench: setup $(VENV)/.pytorch peers
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache src/trainmaster/web/pages/static/vendor

@@ -39,7 +39,7 @@ _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
 HADOOP = "hadoop"
-TOGETHER = (KUBERNETES, "plays")  # groups of tests that are for one worker of a run
+TOGETHER = (KUBERNETES, "plays", "browser")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -78,7 +78,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, or plays simulations once.
+    """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, the browser, or
+    simulations to play once.
 
     In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop are so
     many that their run is over sooner where they are spread over its workers, each with clusters of its own.

@@ -1,4 +1,4 @@
-"""Parts of a machine that some tests need and that it may lack: Java, Maven, Kerberos, Go, root, containerd, ...
+"""Parts of a machine that some tests need and that it may lack: Java, Maven, Kerberos, Go, root, containerd, Chromium, ...
 
 A test whose part is missing has *not run*: the end of a run lists such tests by name, below what is missing and the one line that installs
 it. It must not look like one that passed, so under `CI=true`, where every part has to be there, it fails.
@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+import browser
 import pytest
 
 from trainmaster.clusters.hadoop import jars
@@ -24,7 +25,7 @@ from trainmaster.host import limits
 
 NOT_RUN = "not run: "
 AS_ROOT = "sudo make test, and not in a container that may not do this"
-_MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts")  # errors' anchors
+_MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts", "no-browser")  # errors' anchors
 
 
 def not_run(missing: str, install: str) -> NoReturn:
@@ -126,4 +127,5 @@ _CHECKS: Mapping[str, Callable[[], None]] = {
     "hadoop": _check_hadoop,
     "hadoop-server": _check_hadoop,
     "kubernetes": _check_kubernetes,
+    "browser": browser.check,
 }

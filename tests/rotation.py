@@ -51,6 +51,7 @@ ON_HADOOP, ON_KUBERNETES = r"yarn|hadoop|hdfs|viewfs", r"kube|test_configmaps"
 REACH: Sequence[tuple[str, str, str]] = (
     (r".*\.md$|docs/|benchmarks/|LICENSE|mkdocs\.yml|\.gitignore|\.ci/|tools/landing", NO_TEST, NO_TEST),
     (r"tests/simulation/|src/trainmaster/simulation/", r"tests/simulation/|test_yarn_traces", NO_TEST),
+    (r"tests/(web/|browser\.py)|src/trainmaster/web/pages/|tools/pages|constraints/pages", r"tests/web/", NO_TEST),
     (r"tests/(rotation|parts)\.py|tests/.*test_\w+\.py", NO_TEST, NO_TEST),  # a test's own file is another matter
     (r"tests/(hadoop|kdc|unmanaged)|tests/programs/.*java|tools/(hadoop|formats)", NO_TEST, ON_HADOOP),
     (r"tests/(kubernetes|conformance/kubernetes_engine)\.py|tools/kubernetes", NO_TEST, ON_KUBERNETES),
@@ -67,7 +68,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"src/trainmaster/engines/local/", r"\[local|test_kills|test_one_copy", r"kubernetes-client"),
     (r"src/trainmaster/integrations/", r"dialects", NO_TEST),
     (r"src/trainmaster/(frameworks|runtime)/", r"tests/frameworks/|test_digits|test_channel", ALL),
-    (ALL, r"tests/(chaos|simulation)/|\[local", ALL),
+    (ALL, r"tests/(chaos|simulation|web)/|\[local", ALL),
 )  # fmt: skip
 
 

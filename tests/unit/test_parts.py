@@ -87,3 +87,16 @@ def test_an_error_about_anything_else_is_not_taken_for_a_missing_part(tmp_path: 
     run = run_pytest(tmp_path, REFUSED)
     assert run.returncode == 1, run.stdout
     assert "there is no such queue" in run.stdout
+
+
+def test_a_machine_without_a_browser(tmp_path: Path) -> None:
+    test = "import pytest\n\n@pytest.mark.xdist_group('browser')\ndef test_in_a_browser():\n    raise AssertionError('it ran')\n"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "setsid").symlink_to("/usr/bin/setsid")
+    result = run_pytest(tmp_path, test, PATH=str(programs))
+    assert result.returncode == 0, result.stdout
+    assert (
+        "there is no Chromium on the path\napt-get install chromium\n    test_inner.py::test_in_a_browser"
+        in result.stdout
+    )
