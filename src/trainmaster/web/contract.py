@@ -59,8 +59,10 @@ class Facts(Protocol):
         """
         ...
 
-    async def stored(self, task: str) -> tuple[int, int]:
-        """Return a task's latest attempt with output, and how many bytes of that are stored: it has printed at least as many."""
+    async def stored(self, task: str, attempt: int | None = None) -> tuple[int, int]:
+        """Return an attempt (None: the task's latest with output), and how many bytes of its output are stored: it has printed at least
+        as many. An attempt of the task `master` is an epoch.
+        """
         ...
 
     def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> AsyncIterator[Mapping[str, Any]]:

@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from trainmaster.web.contract import Facts, Gate, Reader
-from trainmaster.web.pages.app import HEADERS, job_pages
+from trainmaster.web.pages.app import job_pages
+from trainmaster.web.pages.render import HEADERS
 
 _USER = "proxy-user"  # the cookie of YARN's WebAppProxyServlet, URL-encoded
 

@@ -12,12 +12,13 @@ from trainmaster.log.output import readable as readable_text
 
 TAIL = 20  # of a failing task, lines shown
 _SHOWN = 8  # names in a list before it is cut short
-_CONTROL = re.compile(  # it begins with one set of characters: text without any of them is passed at 260 MB/s, else at 37
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f](?:(?<=\x1b)(?:(\[[0-9;]*m)|\[[0-9;?]*[A-Za-z]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|.))?"
+CONTROL = re.compile(  # it begins with one set of characters: text without any of them is passed at 260 MB/s, else at 37
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f](?:(?<=\x1b)(?:(\[[0-9;:]*m)|\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~]|.))?"
 )
 _RESET = "\x1b[0m"
 _ODD = re.compile(r"[0-9]{5,17}B")  # a size that nobody writes
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_STYLES = 16  # changes of colour since the last reset that a letter keeps where its line moves back
 
 
 def clean(text: str, colours: bool = True) -> str:
@@ -25,7 +26,7 @@ def clean(text: str, colours: bool = True) -> str:
 
     A line that wrote over itself (a progress bar) is shown as it was last.
     """
-    text = _CONTROL.sub(lambda sequence: sequence[0] if sequence[1] else "", last_state(readable_text(text)))
+    text = CONTROL.sub(lambda sequence: sequence[0] if sequence[1] else "", last_state(readable_text(text)))
     if not colours:
         return _COLOUR.sub("", text)
     if "\x1b" not in text:
@@ -37,9 +38,40 @@ def clean(text: str, colours: bool = True) -> str:
 
 def last_state(text: str) -> str:
     """Return lines as they were last seen where they wrote over themselves, as a progress bar does."""
-    if "\r" not in text:
-        return text
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    if "\b" in text:
+        text = "\n".join(_without_backspaces(line) if "\b" in line else line for line in text.split("\n"))
+    return text
+
+
+def _without_backspaces(line: str) -> str:
+    """Return a line as a terminal shows it where the line moves back and writes over its own letters, each in its last colour."""
+    cells: list[tuple[tuple[str, ...], str]] = []  # of each letter, the colours that are on, and the letter
+    colours: tuple[str, ...] = ()
+    at = end = 0
+
+    def write(letters: str) -> None:
+        nonlocal at
+        cells[at : at + len(letters)] = [(colours, letter) for letter in letters]
+        at += len(letters)
+
+    for sequence in CONTROL.finditer(line):
+        write(line[end : sequence.start()])
+        end = sequence.end()
+        if sequence[0] == "\b":
+            at = max(0, at - 1)
+        elif sequence[1]:
+            colours = () if sequence[0] in (_RESET, "\x1b[m") else (*colours, sequence[0])[-_STYLES:]
+    write(line[end:])
+    parts: list[str] = []
+    on: tuple[str, ...] = ()
+    for styles, letter in cells:
+        if styles != on:
+            parts.append(_RESET * bool(on) + "".join(styles))
+            on = styles
+        parts.append(letter)
+    return "".join(parts) + _RESET * bool(on)
 
 
 def columns(rows: Sequence[Sequence[object]], head: Sequence[str]) -> list[str]:

@@ -224,7 +224,7 @@ class Feed:
     async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
         self._check(task)
         if task == MASTER:
-            async for piece in self._stored(task, self._host.state.epoch, offset, growing=False):
+            async for piece in self._masters(attempt or self._host.state.epoch, offset, follow):
                 yield piece
             return
         present = self._host.state.tasks[task]
@@ -243,9 +243,9 @@ class Feed:
             elif present.final:
                 return
 
-    async def stored(self, task: str) -> tuple[int, int]:
+    async def stored(self, task: str, attempt: int | None = None) -> tuple[int, int]:
         self._check(task)
-        number = self._host.state.epoch if task == MASTER else await self._latest(task)
+        number = attempt or (self._host.state.epoch if task == MASTER else await self._latest(task))
         return number, await self._size(task, number)
 
     async def stream(
@@ -344,6 +344,17 @@ class Feed:
                 async with self._news:
                     if not (attempt < present.attempt or present.final or self._host.over):
                         await self._news.wait()
+
+    async def _masters(self, epoch: int, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield a master's log. Nothing tells when this process has written a line, so who follows it looks again and again."""
+        while True:
+            growing = follow and epoch == self._host.state.epoch and not self._host.over
+            async for piece in self._stored(MASTER, epoch, offset, growing):
+                yield piece
+                offset = piece["next"]
+            if not growing:
+                return
+            await asyncio.sleep(AGAIN)
 
     def _check(self, task: str) -> None:
         if task != MASTER and task not in self._host.state.tasks:

@@ -20,16 +20,12 @@ from trainmaster.web.pages.blocks import View, Views
 from trainmaster.web.pages.charts import charts, drawn
 from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
-from trainmaster.web.pages.logs import log_routes
+from trainmaster.web.pages.logs.routes import log_routes
 from trainmaster.web.pages.patience import Patience
-from trainmaster.web.pages.render import STATIC, render
+from trainmaster.web.pages.render import HEADERS, STATIC, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
 
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-}  # fmt: skip
 FORM_LIMIT = 16 * 1024  # bytes
 AGAIN = 2.0  # s between two polls of a page that gets no events
 
@@ -65,7 +61,7 @@ class _Pages:
         }  # fmt: skip
         routes = [Route(path, self._guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
         routes.append(Route("/actions/{action}", self._guarded(self.act), methods=["POST"]))
-        routes += log_routes(self._facts, self._reader_of, self._values)
+        routes += log_routes(self._facts, self._reader_of, self._values, self._guarded)
         return Starlette(routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))])
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:

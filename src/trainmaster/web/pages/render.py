@@ -15,6 +15,10 @@ from trainmaster.core.spec.quantities import format_bytes, format_count, format_
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}  # fmt: skip
 
 
 @functools.cache
