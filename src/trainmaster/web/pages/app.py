@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,10 +14,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.metrics import Series
 from trainmaster.web.contract import Acts, Facts, Reader, Unknown
 from trainmaster.web.pages.actions import ACTIONS, check_token, command, perform
 from trainmaster.web.pages.blocks import View, Views
-from trainmaster.web.pages.charts import charts, drawn
+from trainmaster.web.pages.charts import METRIC, charts, drawn
 from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
@@ -171,10 +172,16 @@ class _Pages:
         poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
         return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
 
-    async def _charts(self, task: str, since: float = 0.0) -> list[dict[str, Any]]:
-        series, _ = await self._patience.read(
-            f"samples of {task}", lambda: self._facts.metrics([task], None, since), NO_SERIES
-        )
+    async def _charts(self, task: str) -> list[dict[str, Any]]:
+        """Return the charts of one task, or of the whole job with what its programs report."""
+
+        async def read() -> Sequence[Series]:
+            series = list(await self._facts.metrics([task]))
+            if not task:
+                series += [row for row in await self._facts.metrics() if row.task and row.name.startswith(METRIC)]
+            return series
+
+        series, _ = await self._patience.read(f"samples of {task}", read, NO_SERIES)
         return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
 
     async def _kept(self, task: str) -> str:
@@ -182,12 +189,8 @@ class _Pages:
         return json.dumps({"charts": await self._charts(task)}).replace("<", "\\u003c") if self._is_exported else ""
 
     async def metrics(self, request: Request) -> Response:
-        """Give the data of charts. `task`: of one task, else of the whole job. `since`: newer samples only."""
-        try:
-            since = float(request.query_params.get("since", "0"))
-        except ValueError:
-            raise ValueError("since is no number") from None
-        content = json.dumps({"charts": await self._charts(request.query_params.get("task", ""), since)})
+        """Give the data of charts: of one task (`task`), else of the whole job."""
+        content = json.dumps({"charts": await self._charts(request.query_params.get("task", ""))})
         return Response(content, media_type="application/json", headers=HEADERS)
 
     # -- actions --

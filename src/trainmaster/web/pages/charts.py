@@ -17,32 +17,37 @@ _TITLES = {
     "records.rate": "Records a second",
 }  # fmt: skip
 _GPU = re.compile(r"gpu\.(.+)\.(util|memory)")
-_METRIC = "metric."
+METRIC = "metric."  # begins the names of what programs report
+ROWS = 8  # tasks in one chart
 BYTES, PERCENT, PART, NUMBER = "bytes", "percent", "part", "number"  # forms of a value
 HEIGHT = 100  # units
 Job = Mapping[str, Any]  # a job file as understood
 
 
 def charts(series: Sequence[Series], task: str, tasks: Sequence[Mapping[str, Any]], job: Job) -> list[dict[str, Any]]:
-    """Return one chart a series: {name, title, form, times, values, highest, lines}; of a whole job ("") or one task.
+    """Return one chart a name: {name, title, form, lines, rows: [{task, times, values}]}; of a whole job ("") or of one task.
 
-    `lines`: label -> value, of what was asked for. `tasks`: those of the job's status.
+    `lines`: label -> value, of what was asked for. `tasks`: those of the job's status. A metric of a program has a row for each task that
+    reports it, `ROWS` at most.
     """
     running = [entry["role"] for entry in tasks if (entry["task"] == task if task else entry["node"])]
-    ordered = sorted(series, key=lambda row: (row.name.startswith(_METRIC), _GPU.match(row.name) is not None))
+    names: dict[str, list[Series]] = {}
+    for row in series:
+        names.setdefault(row.name, []).append(row)
+    ordered = sorted(names, key=lambda name: (name.startswith(METRIC), _GPU.match(name) is not None))
     return [
         {
-            "name": row.name, "title": title(row.name), "form": form(row.name), "times": list(row.times), "values": list(row.values),
-            "highest": list(row.highest), "lines": asked_for(row.name, running, job),
+            "name": name, "title": title(name), "form": form(name), "lines": asked_for(name, running, job),
+            "rows": [{"task": row.task, "times": list(row.times), "values": list(row.values)} for row in names[name][:ROWS]],
         }
-        for row in ordered
+        for name in ordered
     ]  # fmt: skip
 
 
 def title(name: str) -> str:
     if (gpu := _GPU.fullmatch(name)) is not None:
         return f"GPU {gpu[1]} {'use' if gpu[2] == 'util' else 'memory'}"
-    return _TITLES.get(name) or name.removeprefix(_METRIC)
+    return _TITLES.get(name) or name.removeprefix(METRIC)
 
 
 def form(name: str) -> str:
@@ -75,17 +80,19 @@ def figure(value: float | None, form: str) -> str:
 
 def drawn(chart: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chart as an image, with its title and figures."""
-    known = [value for value in chart["values"] if value is not None]
+    known = [value for row in chart["rows"] for value in row["values"] if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    bottom = min(low, 0.0) if chart["form"] != NUMBER or low >= 0 > low - high else low
+    bottom = min(low, 0.0) if chart["form"] != NUMBER or low < high / 2 else low
     top = {PERCENT: 100.0, PART: 1.0}.get(chart["form"], high)
-    values = [None if value is None else value - bottom for value in chart["values"]]
-    image = Markup(
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">'
-        f"{line(values, top - bottom, HEIGHT)}</svg>"
-    )
-    last = known[-1] if known else None
+    images = [
+        line([None if value is None else value - bottom for value in row["values"]], top - bottom, HEIGHT)
+        for row in chart["rows"]
+    ]
+    last = next((value for value in reversed(chart["rows"][0]["values"]) if value is not None), None)
     return {
-        "title": chart["title"], "image": image, "last": figure(last, chart["form"]), "low": figure(low, chart["form"]),
-        "high": figure(high, chart["form"]), **{label: figure(value, chart["form"]) for label, value in chart["lines"].items()},
+        "title": chart["title"],
+        **{label: figure(value, chart["form"]) for label, value in {"last": last, "low": low, "high": high, **chart["lines"]}.items()},
+        "image": Markup(
+            f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{"".join(images)}</svg>'
+        ),
     }  # fmt: skip

@@ -4,7 +4,7 @@
   const section = document.getElementById("charts");
   if (!section || !window.uPlot) return;
   const place = section.querySelector(".charts");
-  const charts = new Map(); // name -> {plot, form, asked, values, now}
+  const charts = new Map(); // name -> {plot, form, asked, tasks, figure, data, now}
   const EVERY = 3000; // ms
   const cursor = {sync: {key: "job"}, drag: {x: true, y: false}};
 
@@ -26,8 +26,11 @@
     return size >= 1e6 || (size && size < 1e-3) ? value.toExponential(2) : size >= 100 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
   }
 
-  function make({name, title, form, lines}) {
+  const strokes = ["--running", "--lost", "--succeeded", "--staging", "--failed", "--waiting", "--killed", "--ink"];
+
+  function make({name, title, form, lines, rows}) {
     const asked = Object.entries(lines);
+    const tasks = rows.map((row) => row.task);
     const figure = document.createElement("figure");
     figure.className = "chart";
     const caption = document.createElement("figcaption");
@@ -44,13 +47,13 @@
       width: Math.max(200, box.clientWidth), height: 150, cursor, legend: {show: false},
       scales: {x: {time: true}, y: {range: (_, low, high) => range(form, low, high)}},
       axes: [{...axis, size: 26}, {...axis, size: 62, values: (_, values) => values.map((value) => shown(form, value))}],
-      series: [{}, {stroke: colour("--running"), width: 1.5, spanGaps: false, points: {show: false}},
+      series: [{}, ...tasks.map((_, number) => ({stroke: colour(strokes[number]), width: 1.5, spanGaps: tasks.length > 1, points: {show: false}})),
         ...asked.map(() => ({stroke: colour("--lost"), width: 1, dash: [4, 4], points: {show: false}}))],
       hooks: {setCursor: [(plot) => { const at = plot.cursor.idx; say(charts.get(name), at); }]},
-    }, [[], [], ...asked.map(() => [])], box);
+    }, [[], ...tasks.map(() => []), ...asked.map(() => [])], box);
     new ResizeObserver(() => plot.setSize({width: Math.max(200, box.clientWidth), height: 150})).observe(box);
     figure.setAttribute("aria-label", title);
-    const chart = {plot, form, asked, values: [], now};
+    const chart = {plot, form, asked, tasks, figure, data: [[]], now};
     charts.set(name, chart);
     return chart;
   }
@@ -66,8 +69,13 @@
 
   function say(chart, at) {
     if (!chart) return;
-    const last = at === null || at === undefined ? chart.values.length - 1 : at;
-    const text = shown(chart.form, chart.values[last]);
+    const texts = chart.tasks.map((task, number) => {
+      const values = chart.data[number + 1];
+      let last = at === null || at === undefined ? values.length - 1 : at;
+      while (last > 0 && (values[last] === null || values[last] === undefined)) last -= 1;
+      return (chart.tasks.length > 1 ? `${task} ` : "") + shown(chart.form, values[last]);
+    });
+    const text = texts.length > 3 ? `${texts.slice(0, 2).join(", ")}, and ${texts.length - 2} more` : texts.join(", ");
     if (chart.now.textContent !== text) chart.now.textContent = text;
   }
 
@@ -89,9 +97,16 @@
       section.querySelector(".none")?.remove();
     }
     for (const row of rows) {
-      const chart = charts.get(row.name) || make(row);
-      chart.values = row.values;
-      chart.plot.setData([row.times, row.values, ...chart.asked.map(([, value]) => row.times.map(() => value))]);
+      let chart = charts.get(row.name);
+      if (chart && chart.tasks.join() !== row.rows.map((one) => one.task).join()) {
+        chart.plot.destroy();
+        chart.figure.remove();
+        chart = null;
+      }
+      chart = chart || make(row);
+      const joined = row.rows.length > 1 ? uPlot.join(row.rows.map((one) => [one.times, one.values])) : [row.rows[0].times, row.rows[0].values];
+      chart.data = joined;
+      chart.plot.setData([...joined, ...chart.asked.map(([, value]) => joined[0].map(() => value))]);
       say(chart, null);
     }
   }
