@@ -13,8 +13,8 @@ from log_lines import line, start_master
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.timeline import Timeline
-from trainmaster.log import course
-from trainmaster.log.course import Course
+from trainmaster.log.history import course
+from trainmaster.log.history.course import Course
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import Writer, open_writer

@@ -84,22 +84,22 @@ def _usage(roles: Mapping[str, str], series: Iterable[Series]) -> dict[tuple[str
 
 
 def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
-    asked = _quantity(resources.get("memory"), parse_bytes)
-    if used is None or not asked:
+    requested = _quantity(resources.get("memory"), parse_bytes)
+    if used is None or not requested:
         return []
     highest, key = max(used.highest.values()), f"roles.{role}.resources.memory"
-    near = [task for task, most in used.highest.items() if most >= NEARLY * asked]
+    near = [task for task, most in used.highest.items() if most >= NEARLY * requested]
     if near:
-        text = f"{_names(near)} used up to {format_bytes(highest)} of the {format_bytes(asked)} that {_each(near)} may use: raise {key}"
+        text = f"{_names(near)} used up to {format_bytes(highest)} of the {format_bytes(requested)} that {_each(near)} may use: raise {key}"
         return [Hint("memory-limit", text, near)]
     enough = _rounded_up(highest * ROOM)
-    if highest >= UNUSED * asked or asked - enough < SPARE:
+    if highest >= UNUSED * requested or requested - enough < SPARE:
         return []
     tasks = list(used.highest)
     return [
         Hint(
             "memory-unused",
-            f"{_names(tasks)} used at most {format_bytes(highest)} of the {format_bytes(asked)} that {_each(tasks)} asks for:"
+            f"{_names(tasks)} used at most {format_bytes(highest)} of the {format_bytes(requested)} that {_each(tasks)} asks for:"
             f" {key}: {exact_bytes(enough)} would do",
             tasks,
         )
@@ -107,17 +107,17 @@ def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
 
 
 def _cores(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
-    asked = _quantity(resources.get("cores"), float)
-    if used is None or not asked:
+    requested = _quantity(resources.get("cores"), float)
+    if used is None or not requested:
         return []
     most, tasks = max(used.means.values()), list(used.means)
     enough = max(1, math.ceil(most * ROOM))
-    if most >= UNUSED * asked or enough > asked - 1:
+    if most >= UNUSED * requested or enough > requested - 1:
         return []
     return [
         Hint(
             "cores-unused",
-            f"{_names(tasks)} kept at most {most:.1f} of the {asked:g} cores busy that {_each(tasks)} asks for:"
+            f"{_names(tasks)} kept at most {most:.1f} of the {requested:g} cores busy that {_each(tasks)} asks for:"
             f" roles.{role}.resources.cores: {enough} would do",
             tasks,
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
     from trainmaster.core.spec.job import Job
     from trainmaster.core.timeline import Timeline
-    from trainmaster.log.course import Course
+    from trainmaster.log.history.course import Course
     from trainmaster.log.output import Printed
     from trainmaster.log.storage import Storage
 
@@ -82,7 +82,7 @@ class Past:
 
     @functools.cached_property
     def _course(self) -> Course:
-        from trainmaster.log.course import Course
+        from trainmaster.log.history.course import Course
 
         return Course(self.storage)
 

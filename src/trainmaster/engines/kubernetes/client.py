@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import attrs
+
 from trainmaster import interrupts
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.machine.reasons import words
@@ -209,6 +211,8 @@ class KubernetesClient(OnCluster):
         job = submission.job
         options = settings(job.engines.get("kubernetes") or {})
         config = self.config(options)
+        application = f"{config.context}@{config.namespace}/{submission.job_id}"
+        submission = attrs.evolve(submission, site={**submission.site, "link": self.link(application, job)})
         files = list(submission.files)
         if not options.runtime_image:
             files.insert(0, Shipped(RUNTIME, submission.runtime(without(job)), unpacked=True))
@@ -227,7 +231,7 @@ class KubernetesClient(OnCluster):
                     self.call(config, lambda client: asyncio.wait_for(removal(client, job_id, certificate), UNDONE))
 
         master = self.call(config, start, lambda work: interrupts.run(work, undo))
-        return Submitted(f"{config.context}@{config.namespace}/{submission.job_id}", master=master)
+        return Submitted(application, master=master)
 
     def link(self, application: str, job: Any = None) -> str:
         """Return the job's page where its settings name a console that has one: Kubernetes has none of its own."""
@@ -257,8 +261,7 @@ class KubernetesClient(OnCluster):
         """Make the job's objects; return the master's payload where the cluster does not start the master."""
         pieces = [piece for piece, _ in shipped]
         job_id, job = submission.job_id, submission.job
-        site = {**submission.site, "link": self.link(f"@{client.namespace}/{job_id}", job)}
-        certificate = submission.certificate
+        site, certificate = dict(submission.site), submission.certificate
         description = _as_in_cluster(job_to(job), client.namespace)
         on_client, secret = options.run_master == CLIENT, submission.secret
         root_manifest = objects.root(job_id, description, site, certificate, on_client)

@@ -203,7 +203,7 @@ class Feed:
     async def timeline(self) -> Timeline:
         """Return the course of the job so far. The first call reads the log; a later one takes the events that were published since."""
         from trainmaster.core.timeline import Timeline
-        from trainmaster.log.course import poll
+        from trainmaster.log.history.course import poll
 
         async with self._catching_up:
             timeline = self._timeline = self._timeline or Timeline()
