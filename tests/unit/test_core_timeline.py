@@ -91,6 +91,17 @@ def test_marks_of_masters_users_saves_sizes_troubles_and_the_end() -> None:
     log.tell("saved", task="worker:0", attempt=1, save="2026", files=0, bytes=0, gave_up="the disk is full")
     log.tell("warned", task="worker:0", seconds=15.0, reason="preempted", figures={"by": "queue prod"})
     log.tell("trouble", task="worker:0", attempt=1, what="log", detail="no room")
+    log.tell("user-acted", by="anna", action="signal", task="worker:0", attempt=1, detail="SIGUSR1")
+    figures = {"by": "anna", "why": "slow"}
+    log.tell(
+        "attempt-written-off",
+        task="worker:0",
+        attempt=1,
+        serial=1,
+        reason="killed-by-user",
+        figures=figures,
+        gone=False,
+    )
     log.tell("kill-requested", by="anna", why="no use")
     log.tell("ending", state="killed", reason="killed-by-user", figures={"by": "anna"})
     log.tell("ended", state="killed", reason="killed-by-user", figures={}, gave_up="")
@@ -103,6 +114,8 @@ def test_marks_of_masters_users_saves_sizes_troubles_and_the_end() -> None:
         ("trouble", "worker:0 could not store save 2026: the disk is full"),
         ("preemption", "worker:0 will be taken back in 15 s: it gave way to queue prod"),
         ("trouble", "worker:0 goes on, but log: no room"),
+        ("user", "anna sent SIGUSR1 to the program of worker:0"),
+        ("user", "worker:0 was killed by anna: slow"),
         ("user", "anna asked to kill the job: no use"),
         ("end", "the job is ending: was killed by anna"),
         ("end", "the job ended: killed"),

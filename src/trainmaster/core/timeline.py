@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.input.shards import failed_words, place_words
-from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.events import DEEDS, Event
 from trainmaster.core.machine.failure_words import failure_text, incident_text
 from trainmaster.core.machine.pace_words import pace_words, scale_words
 from trainmaster.core.machine.reasons import REASONS, sentence, words
@@ -378,8 +378,12 @@ def _attempt_ended(timeline: Timeline, data: Data, event: Event) -> None:
     if attempt.state == PENDING or attempt.ended is None:
         attempt.state = KILLED if data.get("stopped") or row is None else row.final
     attempt.ended, attempt.reason, attempt.figures = event.at, reason, figures
-    if reason == "preempted" and not data.get("stopped"):
-        timeline.mark(event, "preemption", sentence(attempt.task, attempt.words), attempt.task)
+    kind = _ENDS.get(reason)
+    if kind is not None and not data.get("stopped"):
+        timeline.mark(event, kind, sentence(attempt.task, attempt.words), attempt.task)
+
+
+_ENDS = {"preempted": "preemption", "killed-by-user": "user"}  # reasons that are marks of their own -> the kind
 
 
 def _written_off(timeline: Timeline, data: Data, event: Event) -> None:
@@ -430,6 +434,10 @@ def _scale_requested(timeline: Timeline, data: Data, event: Event) -> None:
 
 def _kill_requested(timeline: Timeline, data: Data, event: Event) -> None:
     timeline.mark(event, "user", f"{data['by']} asked to kill the job" + (f": {data['why']}" if data["why"] else ""))
+
+
+def _user_acted(timeline: Timeline, data: Data, event: Event) -> None:
+    timeline.mark(event, "user", f"{data['by']} {DEEDS[data['action']].format_map(data)}", data["task"])
 
 
 def _save_requested(timeline: Timeline, data: Data, event: Event) -> None:
@@ -507,6 +515,7 @@ CHANGES: dict[str, Callable[[Timeline, Data, Event], None]] = {
     "resized": _resized,
     "scale-requested": _scale_requested,
     "kill-requested": _kill_requested,
+    "user-acted": _user_acted,
     "save-requested": _save_requested,
     "saved": _saved,
     "checkpoint-saved": _checkpoint_saved,

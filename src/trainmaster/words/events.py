@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from trainmaster.core.input.shards import failed_words, place_words
-from trainmaster.core.machine.events import EVENTS
+from trainmaster.core.machine.events import DEEDS, EVENTS
 from trainmaster.core.machine.failure_words import failure_text, incident_text
 from trainmaster.core.machine.pace_words import advice_words, pace_words, scale_words, speed_words
 from trainmaster.core.machine.reasons import words
@@ -91,11 +91,6 @@ def _wish(event: Data) -> str:
     return f"asked for {event['size']} x {event['role']}{grounds}"
 
 
-_DEEDS = {
-    "signal": "sent {detail} to the program of {task}",
-    "dump": "had the stacks of {task} written to its log",
-    "cut": "cut the link to the agent of {task} for {detail}",
-}
 _DERIVED: dict[str, Callable[[Data], str]] = {
     "tasks": _tasks,
     "made": _output_size,
@@ -111,7 +106,7 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "pace": pace_words,
     "speed": lambda event: speed_words(event["rate"], event["unit"]),
     "wish": _wish,
-    "deed": lambda event: _DEEDS[event["action"]].format_map(event),
+    "deed": lambda event: DEEDS[event["action"]].format_map(event),
     "advice": lambda event: advice_words(event["role"], event["members"], event),
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),
 }

@@ -189,6 +189,12 @@ EVENTS: dict[str, Kind] = {
     "step-done": _note("step done: {step}", step="text", gave_up="text", limit="seconds?"),
 }  # fmt: skip
 
+DEEDS = {  # action of `user-acted` -> its words
+    "signal": "sent {detail} to the program of {task}",
+    "dump": "had the stacks of {task} written to its log",
+    "cut": "cut the link to the agent of {task} for {detail}",
+}
+
 
 def faults(event: Recorded) -> list[str]:
     """Return the mistakes in the fields of one of our events: missing, of another shape, or unknown to its type."""
