@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ MIB = 1024 * 1024
 _GPU = re.compile(r"gpu\.(\w+)\.util")
 
 Figures = Mapping[str, Any]
+Usage = dict[str, float]  # task -> what it used of one resource
 
 
 @attrs.frozen
@@ -40,14 +42,6 @@ class Hint:
     kind: str  # memory-unused, memory-limit, cores-unused, gpu-idle, straggler or time-limit
     text: str
     tasks: Sequence[str] = ()
-
-
-@attrs.frozen(slots=True)
-class Usage:
-    """The use that a role's tasks made of one resource, by task: the mean after its start, and the highest."""
-
-    means: dict[str, float] = attrs.field(factory=dict)
-    highest: dict[str, float] = attrs.field(factory=dict)
 
 
 def hints(status: Figures, job: Figures, series: Sequence[Series]) -> list[Hint]:
@@ -68,34 +62,45 @@ def _section(value: Any) -> Figures:
 
 
 def _usage(roles: Mapping[str, str], series: Iterable[Series]) -> dict[tuple[str, str], Usage]:
-    """Return what was used, by role and name, of the tasks that were measured for long enough."""
+    """Return what was used, by role and name, of the tasks that were measured for long enough. A page asks for it at each change."""
     usage: dict[tuple[str, str], Usage] = {}
     for row in series:
-        role = roles.get(row.task)
-        samples = [(at, value) for at, value in zip(row.times, row.values, strict=True) if value is not None]
-        if role is None or not samples or samples[-1][0] - samples[0][0] < LONG:
-            continue
-        later = [value for at, value in samples if at - samples[0][0] >= START]
-        if len(later) >= ENOUGH:
-            used = usage.setdefault((role, row.name), Usage())
-            used.means[row.task] = math.fsum(later) / len(later)
-            used.highest[row.task] = max(value for value in (*row.values, *row.highest) if value is not None)
+        role, measure = roles.get(row.task), _MEASURES.get(row.name) or (_mean if _GPU.fullmatch(row.name) else None)
+        if role is not None and measure is not None and len(row.times) and row.times[-1] - row.times[0] >= LONG:
+            used = measure(row)
+            if used is not None:
+                usage.setdefault((role, row.name), {})[row.task] = used
     return usage
+
+
+def _mean(row: Series) -> float | None:
+    """Return the mean after the start; None where too little was measured."""
+    later = bisect_left(row.times, row.times[0] + START)
+    values = [value for value in row.values[later:] if value is not None]
+    return math.fsum(values) / len(values) if len(values) >= ENOUGH else None
+
+
+def _highest(row: Series) -> float | None:
+    values = [value for value in row.highest if value is not None]
+    return max(values) if len(values) >= ENOUGH else None
+
+
+_MEASURES = {"memory": _highest, "cpu": _mean}
 
 
 def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
     requested = _quantity(resources.get("memory"), parse_bytes)
     if used is None or not requested:
         return []
-    highest, key = max(used.highest.values()), f"roles.{role}.resources.memory"
-    near = [task for task, most in used.highest.items() if most >= NEARLY * requested]
+    highest, key = max(used.values()), f"roles.{role}.resources.memory"
+    near = [task for task, most in used.items() if most >= NEARLY * requested]
     if near:
         text = f"{_names(near)} used up to {format_bytes(highest)} of the {format_bytes(requested)} that {_each(near)} may use: raise {key}"
         return [Hint("memory-limit", text, near)]
     enough = _rounded_up(highest * ROOM)
     if highest >= UNUSED * requested or requested - enough < SPARE:
         return []
-    tasks = list(used.highest)
+    tasks = list(used)
     return [
         Hint(
             "memory-unused",
@@ -110,7 +115,7 @@ def _cores(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
     requested = _quantity(resources.get("cores"), float)
     if used is None or not requested:
         return []
-    most, tasks = max(used.means.values()), list(used.means)
+    most, tasks = max(used.values()), list(used)
     enough = max(1, math.ceil(most * ROOM))
     if most >= UNUSED * requested or enough > requested - 1:
         return []
@@ -129,7 +134,7 @@ def _devices(role: str, usages: Iterable[tuple[str, Usage]]) -> list[Hint]:
     idle: dict[str, float] = {}
     for name, used in usages:
         if _GPU.fullmatch(name):
-            for task, mean in used.means.items():
+            for task, mean in used.items():
                 if mean < IDLE:
                     idle[task] = max(mean, idle.get(task, 0.0))
     if not idle:
