@@ -308,7 +308,7 @@ def status(port: int) -> dict[str, Any]:
 def ask(port: int) -> dict[str, Any]:
     connection = HTTPSConnection("127.0.0.1", port, context=trusting(), timeout=LIMIT)
     try:
-        connection.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {TOKEN}"})
+        connection.request("GET", f"/api/v1/jobs/{JOB}", headers={"Authorization": f"Bearer {TOKEN}"})
         response = connection.getresponse()
         body = response.read()
         assert response.status == 200, body[:500]

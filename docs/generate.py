@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API.
+"""Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API, REST.
 
 The text about a key, a command or a reason stands in the table that the program itself reads; these pages only lay it out. They are
 committed, so that links to them work in a clone. `--check` writes nothing: it fails where a page is not as the code is now.
@@ -270,6 +270,68 @@ def _called(name: str, value: Any) -> list[str]:
     return [f"```python\n{wait}{name}{told}\n```", ""]
 
 
+def rest() -> str:
+    """Every endpoint, and the fields of bodies and answers, out of the OpenAPI description."""
+    from trainmaster.web.rest.openapi import document
+
+    described = document()
+    parts = [
+        "# REST",
+        "",
+        described["info"]["description"],
+        "",
+        "How to use it: [pages and REST](../how-to/pages.md).",
+        "",
+    ]
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            parts += [f"## {code(f'{method.upper()} {path}')}", "", operation["summary"], ""]
+            inputs = [row for row in operation["parameters"] if row["in"] != "path"]
+            rows = [(code(row["name"]), row["description"], _shape(row["schema"])) for row in inputs]
+            if rows:
+                parts += [table(("parameter", "meaning", "shape"), rows), ""]
+            if "requestBody" in operation:
+                parts += [f"Body: {_content(operation['requestBody'])}", ""]
+            parts += [f"Answer: {_content(operation['responses']['200'])}", ""]
+            errors = [code(status) for status in operation["responses"] if status >= "400"]
+            parts += [f"Errors: {', '.join(errors)}", ""]
+    parts += ["## Bodies and answers", ""]
+    for name, schema in described["components"]["schemas"].items():
+        fields = [
+            (code(field), part.get("description", ""), _shape(part), "yes" if field in schema["required"] else "")
+            for field, part in schema["properties"].items()
+        ]
+        parts += [
+            f"### {name}",
+            "",
+            schema["description"],
+            "",
+            table(("field", "meaning", "shape", "always there"), fields),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _content(answer: Mapping[str, Any]) -> str:
+    return "; ".join(f"{code(media)}: {_shape(content['schema'])}" for media, content in answer["content"].items())
+
+
+def _shape(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(map(_shape, schema["anyOf"]))
+    kind = schema.get("type", "anything")
+    words = [*kind] if isinstance(kind, list) else [kind]
+    if kind == "array":
+        return f"list of {_shape(schema['items'])}"
+    least, most = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
+    text = " or ".join(words) + (f", {least} to {most}" if most is not None else "")
+    return text + (f", else {schema['default']}" if schema.get("default") not in (None, "", False) else "")
+
+
 def _prose(value: Any) -> str:
     """A docstring as Markdown: what is indented is code."""
     return inspect.getdoc(value) or ""
@@ -282,6 +344,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reasons.md": reasons,
     "events.md": events,
     "python.md": python,
+    "rest.md": rest,
 }
 
 

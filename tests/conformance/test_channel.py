@@ -110,11 +110,11 @@ GIVEN = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/status", "/events", "/logs/worker:0", "/stream"])
+@pytest.mark.parametrize("path", ["", "/events", "/logs/worker:0", "/stream"])
 def test_nothing_is_told_without_the_token(job: Submitted, path: str) -> None:
     for given in GIVEN:
         header = "" if given is None else f"Authorization: {given}\n"
-        told = answer(job, f"GET /api/v1{path} HTTP/1.1\nHost: localhost\n{header}\n")
+        told = answer(job, f"GET /api/v1/jobs/{job.id}{path} HTTP/1.1\nHost: localhost\n{header}\n")
         assert told.split()[1] in ("401", "400"), (given, told)
 
 
@@ -122,9 +122,15 @@ def test_nothing_is_told_without_the_token(job: Submitted, path: str) -> None:
 def test_nothing_is_done_without_the_token(job: Submitted, verb: str) -> None:
     for given in GIVEN:
         header = "" if given is None else f"Authorization: {given}\n"
-        told = answer(job, f"POST /api/v1/actions/{verb} HTTP/1.1\nHost: localhost\nContent-Length: 2\n{header}\n{{}}")
+        told = answer(
+            job,
+            f"POST /api/v1/jobs/{job.id}/actions/{verb} HTTP/1.1\nHost: localhost\nContent-Length: 2\n{header}\n{{}}",
+        )
         assert told.split()[1] in ("401", "400"), (given, told)
-    told = answer(job, f"GET /api/v1/actions/{verb} HTTP/1.1\nHost: localhost\nAuthorization: Bearer {token(job)}\n\n")
+    told = answer(
+        job,
+        f"GET /api/v1/jobs/{job.id}/actions/{verb} HTTP/1.1\nHost: localhost\nAuthorization: Bearer {token(job)}\n\n",
+    )
     assert told.split()[1] == "405"  # nothing is changed by a GET
 
 
@@ -234,8 +240,8 @@ def message(choice: random.Random) -> str:
 
 def raw(job: Submitted, choice: random.Random) -> None:
     """Bytes that are no HTTP, or not the whole of it."""
-    begin = choice.choice([b"", b"GET /api/v1/status HTTP/1.1\r\n",
-                           b"POST /api/v1/actions/kill HTTP/1.1\r\nContent-Length: 99999999999\r\n",
+    begin = choice.choice([b"", b"GET /api/v1/jobs HTTP/1.1\r\n",
+                           b"POST /api/v1/jobs/x/actions/kill HTTP/1.1\r\nContent-Length: 99999999999\r\n",
                            b"GET /api/v1/agent HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n", b"GET " + b"/" * 70_000,
                            b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000])  # fmt: skip
     with line(job, choice.choice(["master", "agents"])) as made:
@@ -250,13 +256,14 @@ def send(made: socket.socket, data: bytes) -> None:
 
 
 PATHS = [
-    "/status",
-    "/events",
-    "/logs/",
-    "/logs/worker:0",
-    "/stream",
-    "/actions/kill",
-    "/actions/dump",
+    "/jobs",
+    "/jobs/{job}",
+    "/jobs/{job}/events",
+    "/jobs/{job}/logs/",
+    "/jobs/{job}/logs/worker:0",
+    "/jobs/{job}/stream",
+    "/jobs/{job}/actions/kill",
+    "/jobs/{job}/actions/dump",
     "/agent",
     "//",
     "/%00",
@@ -265,7 +272,7 @@ PATHS = [
 
 def requests(job: Submitted, choice: random.Random) -> None:
     """Requests with the token, and nonsense in them."""
-    path = choice.choice(PATHS)
+    path = choice.choice(PATHS).format(job=job.id)
     query = choice.choice(
         [
             "",

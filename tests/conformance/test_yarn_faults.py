@@ -420,7 +420,7 @@ def refusal(port: int) -> str:
     finally:
         page.close()
     statuses = set()
-    for path in ("/api/v1/status", "/api/v1/logs/worker:0", "/api/v1/actions/kill"):
+    for path in ("/api/v1/jobs", "/api/v1/jobs/j/logs/worker:0", "/api/v1/jobs/j/actions/kill"):
         line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=anyone)
         line.request("POST" if path.endswith("kill") else "GET", path, body=b"{}", headers=wrong)
         statuses.add(line.getresponse().status)

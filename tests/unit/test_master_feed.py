@@ -36,7 +36,8 @@ from trainmaster.master.connections.feed import Feed
 from trainmaster.master.connections.serve import Listener
 from trainmaster.master.measuring import Measuring
 from trainmaster.master.turn import Turns
-from trainmaster.web.rest import _Encoded, rest
+from trainmaster.web.rest import rest
+from trainmaster.web.rest.encoding import Encoded
 
 
 class Agents:
@@ -408,7 +409,7 @@ def test_readers_who_ask_at_once_share_a_status_that_took_long(
 
 
 def test_a_status_that_readers_share_is_encoded_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = _Encoded()
+    encoded = Encoded()
     shown = {"tasks": [{"task": "worker:0"}]}
     assert json.loads(encoded.item({"status": shown})) == {"status": shown}
     assert encoded.status(shown) is encoded.status(shown)

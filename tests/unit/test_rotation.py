@@ -46,7 +46,7 @@ def test_a_change_of_an_engine_is_about_all_of_its_tests_and_touches_no_others()
 @pytest.mark.parametrize(
     "file",
     [
-        "agent/program.py", "master/main.py", "data/outputs.py", "client/api.py", "cli/run.py", "log/writer.py", "web/rest.py",
+        "agent/program.py", "master/main.py", "data/outputs.py", "client/api.py", "cli/run.py", "log/writer.py", "web/rest/logs.py",
         "engines/contract.py", "engines/packed.py", "core/plan.py", "linux.py",
     ],
 )  # fmt: skip

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from trainmaster.core.timeline import Timeline
 
 
+LIVE = "live"  # the state, in a search, of every job that has not ended
+
+
 class Facts(Protocol):
     """The facts that can be read of one job."""
 
@@ -123,8 +126,25 @@ class Acts(Protocol):
         ...
 
 
+class Jobs(Protocol):
+    """The jobs that can be read: the master's own one, or all of a storage place."""
+
+    async def find(self, job: str) -> tuple[Facts, Acts | None]:
+        """Return the facts of a job and the actions on it; None: nobody may act on it here. Raises Unknown."""
+        ...
+
+    async def listing(self, search: str, state: str, user: str, after: str, limit: int) -> Mapping[str, Any]:
+        """Return a page of jobs, newest first: {jobs, next, total}.
+
+        A job is {id, name, state, reason, user, engine, submitted, started, ended}. `search` is a part of its id or name, `state` may be
+        `LIVE`; an empty text asks for all. `after`: the id that the page before ended with; `next`: the same for the page after, None on
+        the last one.
+        """
+        ...
+
+
 class Unknown(LookupError):
-    """The job has no such task or attempt."""
+    """There is no such job, task or attempt."""
 
 
 @attrs.frozen

@@ -26,11 +26,13 @@ class Live:
         self.job, self._connect, self._token = job, connect, token
 
     def status(self) -> Facts:
-        return self._once("GET", "/status")
+        return self._once("GET", "")
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of one task's output so far, of its latest attempt where None."""
-        return self._lines(f"/logs/{quote(task)}", {"offset": offset} | ({"attempt": attempt} if attempt else {}))
+        return self._lines(
+            f"/logs/{quote(task, safe='')}", {"offset": offset} | ({"attempt": attempt} if attempt else {})
+        )
 
     def stream(
         self, after: int = 0, logs: bool = False, tail: int | None = None, bare: bool = False
@@ -61,8 +63,13 @@ class Live:
         return _Connection(self._connect, timeout)
 
     @property
+    def path(self) -> str:
+        return f"{PREFIX}/jobs/{quote(self.job, safe='')}"
+
+    @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        accept = "application/x-ndjson, application/json"
+        return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", "Accept": accept}
 
 
 class _Connection(http.client.HTTPConnection):
@@ -85,7 +92,7 @@ class _Request:
     def __enter__(self) -> http.client.HTTPResponse:
         content = None if self._body is None else json.dumps(self._body).encode()
         try:
-            self._connection.request(self._method, PREFIX + self._path, content, self._live.headers)
+            self._connection.request(self._method, self._live.path + self._path, content, self._live.headers)
             response = self._connection.getresponse()
             if response.status >= 400:
                 raise _refused(self._live.job, response)
@@ -121,7 +128,7 @@ def _refused(job: str, response: http.client.HTTPResponse) -> TrainmasterError:
         detail = f"{response.status} {response.reason}"
     if response.status == 404:
         return NotFound(detail, mend=f"see its tasks: tm status {job}", anchor="no-such-task")
-    if response.status == 400:
+    if response.status in (400, 409):
         return BadInput(detail, mend=f"see how the job is doing: tm status {job}", anchor="refused-request")
     if response.status == UNREADABLE:
         return Disconnected(f"the master of {job} cannot read it now: {detail}", anchor="storage-failed")

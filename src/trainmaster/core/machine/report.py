@@ -52,6 +52,7 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
         "at": state.at,
         "ended": state.ended.get("at") if state.ended else None,
         "epoch": state.epoch,
+        "events": state.n,
         "restarts": state.restarts,
         "reason": end_reason(state),
         "phase": phase(state, now),

@@ -222,7 +222,7 @@ class Feed:
         return self._recent[0][0] if self._recent else self._host.state.n + 1
 
     async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
-        self._check(task)
+        self._check(task, attempt)
         if task == MASTER:
             async for piece in self._masters(attempt or self._host.state.epoch, offset, follow):
                 yield piece
@@ -244,7 +244,7 @@ class Feed:
                 return
 
     async def stored(self, task: str, attempt: int | None = None) -> tuple[int, int]:
-        self._check(task)
+        self._check(task, attempt)
         number = attempt or (self._host.state.epoch if task == MASTER else await self._latest(task))
         return number, await self._size(task, number)
 
@@ -356,9 +356,12 @@ class Feed:
                 return
             await asyncio.sleep(AGAIN)
 
-    def _check(self, task: str) -> None:
+    def _check(self, task: str, attempt: int | None) -> None:
         if task != MASTER and task not in self._host.state.tasks:
             raise Unknown(f"the job has no task {task}")
+        latest = self._host.state.epoch if task == MASTER else self._host.state.tasks[task].attempt
+        if attempt is not None and attempt > latest:
+            raise Unknown(f"{task} has no attempt {attempt}; its latest is {latest}")
 
     async def _latest(self, task: str) -> int:
         """Return the latest attempt with output: for a task that waits to begin again, an earlier one."""
