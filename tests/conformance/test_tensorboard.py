@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 import pytest
 from conformance.engines import TM, Engine, python, role
 from serving import serving
-from waiting import until
+from waiting import until, until_async
 
 import trainmaster
-from trainmaster.web.proxy import Programs, direct
+from trainmaster.client.programs import program_of
+from trainmaster.web.proxy import Program, Programs
 
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 WRITE = """
@@ -61,44 +62,42 @@ def link(job: Any) -> str:
 
 
 async def through_the_proxy(job: Any) -> tuple[str, list[str]]:
-    """The page's HTML and its JSON, as a browser gets them from the page's own origin."""
+    """The page's HTML, and its JSON once it has two runs, as a browser gets them from the page's own origin."""
 
-    async def address_of(name: str, label: str) -> str:
-        status = await asyncio.to_thread(trainmaster.attach(name).status)
-        return str(status["links"].get(label, ""))
+    async def find(name: str, label: str) -> Program | None:
+        return program_of(name, label, await asyncio.to_thread(trainmaster.attach(name).status))
 
-    programs = Programs(address_of, direct, asyncio.get_running_loop().time)
+    programs = Programs(find, asyncio.get_running_loop().time)
     async with serving(programs) as port:
         entry = urlsplit(programs.entry(job.id, "TensorBoard", "127.0.0.1", port))
 
-        def ask(path: str, cookie: str) -> tuple[str, str]:
+        def ask(path: str, cookie: str = "") -> tuple[int, str, str]:
             line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             line.request("GET", path, headers={"Host": entry.netloc, "Cookie": cookie})
             answer = line.getresponse()
-            content = answer.read().decode()
-            assert answer.status == 200, content
-            set_cookie = answer.getheader("Set-Cookie") or ""
+            content, set_cookie = answer.read().decode(), answer.getheader("Set-Cookie") or ""
             line.close()
-            return content, set_cookie.partition(";")[0]
+            return answer.status, content, set_cookie.partition(";")[0]
 
-        _, cookie = await asyncio.to_thread(ask, f"{entry.path}?{entry.query}", "")
-        page, _ = await asyncio.to_thread(ask, "/", cookie)
-        found, _ = await asyncio.to_thread(ask, "/data/runs", cookie)
-        return page, json.loads(found)
+        async def two_runs() -> list[str]:
+            status, content, _ = await asyncio.to_thread(ask, "/data/runs", cookie)  # 502 until it listens
+            found = json.loads(content) if status == 200 else []
+            return found if len(found) == 2 else []
+
+        _, _, cookie = await asyncio.to_thread(ask, f"{entry.path}?{entry.query}")
+        found = await until_async(two_runs, 180.0, what=lambda: "\n".join(job.lines("tensorboard:0")))
+        _, page, _ = await asyncio.to_thread(ask, "/", cookie)
+        return page, sorted(name.removesuffix("/.") for name in found)
 
 
 def test_tensorboard_shows_a_job_while_it_runs_and_afterwards(engine: Engine) -> None:
     """A task of its own that does not count; its page is in the status, and is proxied; the event files are there when the job is over."""
     logs = str(engine.folder / "events")  # the nodes of the clusters of tests are this machine
     job = board_job(engine, logs)
-    address = until(lambda: link(job), 180.0, what=job.said)
-    shown = until(
-        lambda: len(found := runs(address)) == 2 and found, 180.0, what=lambda: "\n".join(job.lines("tensorboard:0"))
-    )
-    assert shown == ["0", "1"]
-    page, proxied = asyncio.run(through_the_proxy(job))
+    until(lambda: link(job), 180.0, what=job.said)
+    page, shown = asyncio.run(through_the_proxy(job))
     assert "<title>TensorBoard</title>" in page
-    assert len(proxied) == 2
+    assert shown == ["0", "1"]
     engine.write("go", "")
     status = job.succeeded()
     assert job.task("tensorboard:0")["state"] == "killed"

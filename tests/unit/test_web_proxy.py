@@ -22,7 +22,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from trainmaster.web import proxy
-from trainmaster.web.proxy import ENTRY, Page, Programs, Target, direct
+from trainmaster.web.proxy import ENTRY, Page, Program, Programs, Target
 
 LIMIT = 60.0
 PAGE = Page("digits-1", "My Board")
@@ -138,20 +138,21 @@ class Scene:
         assert (await self.ask(f"/{path}", Cookie="")).status == 403, "a ticket is good once"
 
 
-def play(act: Callable[[Scene], Awaitable[None]], domain: str = "localhost", address: str = "") -> None:
+def at_port(port: int, path: str = "/") -> Program:
+    return Program(f"http://127.0.0.1:{port}{path}", lambda: asyncio.open_connection("127.0.0.1", port))
+
+
+def play(act: Callable[[Scene], Awaitable[None]], domain: str = "localhost", port_of_program: int = 0) -> None:
     async def scene() -> None:
         app = program()
         app.state.go = asyncio.Event()
         async with serving(app) as upstream:
 
-            async def address_of(job: str, label: str) -> str:
-                return (
-                    (address or f"http://127.0.0.1:{upstream}/board?x=1")
-                    if (job, label) == ("digits-1", "My Board")
-                    else ""
-                )
+            async def find(job: str, label: str) -> Program | None:
+                serves = (job, label) == (PAGE.job, PAGE.label)
+                return at_port(port_of_program or upstream, "/board?x=1") if serves else None
 
-            programs = Programs(address_of, direct, asyncio.get_running_loop().time, domain)
+            programs = Programs(find, asyncio.get_running_loop().time, domain)
             async with serving(programs) as port:
                 at = Scene(programs, app, port, upstream, prefix="" if domain else f"/{PAGE.name}")
                 await at.enter()
@@ -302,13 +303,13 @@ def test_a_page_whose_program_does_not_run_or_does_not_answer_says_so() -> None:
 
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as bound:
         port = bound.getsockname()[1]
-    play(gone, address=f"http://127.0.0.1:{port}/board?x=1")
+    play(gone, port_of_program=port)
 
     async def over(at: Scene) -> None:
-        async def nothing(job: str, label: str) -> str:
-            return ""
+        async def nothing(job: str, label: str) -> None:
+            return None
 
-        at.programs.address_of = nothing
+        at.programs.find = nothing
         answer = await at.ask("/x")
         assert (answer.status, b"does not run now" in answer.content) == (404, True)  # type: ignore[attr-defined]
 
@@ -326,10 +327,10 @@ def test_a_program_that_speaks_no_http_or_breaks_off_costs_its_page_alone() -> N
 
         server = await asyncio.start_server(rude, "127.0.0.1", 0)
 
-        async def address(job: str, label: str) -> str:
-            return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async def find(job: str, label: str) -> Program:
+            return at_port(server.sockets[0].getsockname()[1])
 
-        at.programs.address_of = address
+        at.programs.find = find
         assert (await at.ask("/x")).status == 502
         with pytest.raises(http.client.IncompleteRead):
             await at.ask("/half")

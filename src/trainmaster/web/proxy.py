@@ -36,7 +36,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[[str], Awaitable[Streams]]
 Headers = list[tuple[bytes, bytes]]
 
 ENTRY = "/.trainmaster/enter"
@@ -77,10 +76,18 @@ class Page:
 
 
 @attrs.frozen(slots=True)
+class Program:
+    """The program that serves a page now: its address, as the job's status has it, and how to connect to that."""
+
+    address: str
+    connect: Callable[[], Awaitable[Streams]]
+
+
+@attrs.frozen(slots=True)
 class Target:
     """A page's program as one request goes there. `origin`: of the page, in the browser; `prefix`: of its paths there."""
 
-    address: str  # as the job's status has it
+    address: str
     origin: str
     prefix: str
 
@@ -157,13 +164,12 @@ def end_to_end(headers: Headers) -> Headers:
 
 @attrs.define
 class Programs:
-    """The ASGI application. `address_of(job, label)` returns the address that the job's status names now, "" where it names none.
+    """The ASGI application. `find(job, label)` returns the program that the job's status names now, None where it names none.
 
-    `connect` opens a connection to an address, scheme://host:port; `clock`: seconds that never fall. `domain`: see above; "" is none.
+    `clock`: seconds that never fall. `domain`: see above; "" is none.
     """
 
-    address_of: Callable[[str, str], Awaitable[str]]
-    connect: Connect
+    find: Callable[[str, str], Awaitable[Program | None]]
     clock: Callable[[], float]
     domain: str = "localhost"
     cookie: str = attrs.field(factory=lambda: f"{OURS.decode()}{secrets.token_hex(6)}")  # browsers send it to all ports
@@ -195,13 +201,13 @@ class Programs:
             await _refuse(scope, receive, send, 403, "open this page from the page of its job: there is a link to it")
         elif _is_foreign(scope, origin):
             await _refuse(scope, receive, send, 403, "another site has sent this request")
-        elif not (address := await self.address_of(page.job, page.label)):
+        elif (program := await self.find(page.job, page.label)) is None:
             await _refuse(scope, receive, send, 404, f"{page.label} of {page.job} does not run now")
         elif self._room.locked():
             await _refuse(scope, receive, send, 503, f"{CONNECTIONS} requests are under way")
         else:
             async with self._room:
-                await self._forward(scope, receive, send, Target(address, origin, prefix), path)
+                await self._forward(scope, receive, send, program, Target(program.address, origin, prefix), path)
 
     # -- who is it --
 
@@ -230,7 +236,8 @@ class Programs:
             return
         key = secrets.token_urlsafe(32)
         _put(self._sessions, key, name)
-        address = urlsplit(await self.address_of(page.job, page.label))
+        program = await self.find(page.job, page.label)
+        address = urlsplit(program.address if program is not None else "")
         target = f"{prefix}/{address.path.lstrip('/')}" + (f"?{address.query}" if address.query else "")
         secure = "; Secure" * (scope["scheme"] == "https")
         cookie = f"{self.cookie}={key}; Path={prefix}/; HttpOnly; SameSite=Strict{secure}"
@@ -238,10 +245,12 @@ class Programs:
 
     # -- on to the program --
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send, target: Target, path: str) -> None:
+    async def _forward(
+        self, scope: Scope, receive: Receive, send: Send, program: Program, target: Target, path: str
+    ) -> None:
         try:
             async with asyncio.timeout(CONNECT_LIMIT):
-                reader, writer = await self.connect(target.server)
+                reader, writer = await program.connect()
         except (OSError, TimeoutError) as error:
             await _refuse(
                 scope,
@@ -279,14 +288,13 @@ async def _carry(scope: Scope, receive: Receive, send: Send, upstream: Upstream,
     await tunnel(receive, send, upstream, cookies)
 
 
-async def direct(address: str) -> Streams:
-    """Connect to scheme://host:port as this machine reaches it. The certificate of a program is not checked: nobody has vouched for it."""
-    parts = urlsplit(address)
-    context = None
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return await asyncio.open_connection(parts.hostname, parts.port or (443 if context else 80), ssl=context)
+def security(address: str) -> ssl.SSLContext | None:
+    """Return the TLS for an address, if it has any. The certificate of a program is not checked: nobody has vouched for it."""
+    if urlsplit(address).scheme != "https":
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 # -- one request --
