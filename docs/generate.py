@@ -56,6 +56,7 @@ SHAPES = {
     "positive size": "a size of at least `1MiB`",
     "processes": "a whole number, 1 or more; or `per-gpu`",
     "relative path": "a path below the working directory, without `..`",
+    "path or URL": "a path below the working directory, an absolute one, or a URL",
     "replicas": "a number, or `{min: 2, max: 8}`",
     "restart": "its keys; or the scope alone",
     "role or task": "`worker`, or `worker:0`",

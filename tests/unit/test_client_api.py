@@ -186,11 +186,11 @@ def test_errors_are_also_the_builtin_that_they_mean() -> None:
 
 
 def test_what_is_likely_not_meant_is_a_warning(tmp_path: Path, home, recwarn: pytest.WarningsRecorder) -> None:
-    doubtful = job("true", tensorboard={"logs": "events"})
+    doubtful = job("true", network="eth9")
     trainmaster.submit(doubtful, directory=tmp_path).wait()
     asyncio.run(awaited(doubtful, tmp_path))
     assert [(found.category, found.filename) for found in recwarn] == [(trainmaster.JobWarning, __file__)] * 2
-    assert "tensorboard: changes nothing here" in str(recwarn[0].message)
+    assert "network: changes nothing here" in str(recwarn[0].message)
     before = len(trainmaster.jobs())
     with warnings.catch_warnings():
         warnings.simplefilter("error", trainmaster.JobWarning)

@@ -315,7 +315,6 @@ def test_what_is_not_to_be_had_here_is_refused(keys: dict[str, object], key: str
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("tensorboard", {"logs": "events"}),
         ("network", "eth9"), ("master", {"env": {"A": "b"}}), ("logs.every", {"every": "1s"}),
     ],
 )  # fmt: skip

@@ -48,7 +48,7 @@ files archives cache
 inputs.NAME.url inputs.NAME.as inputs.NAME.local inputs.NAME.format inputs.NAME.epochs inputs.NAME.shuffle inputs.NAME.seed
 inputs.NAME.split
 outputs.NAME.url outputs.NAME.from outputs.NAME.as outputs.NAME.layout outputs.NAME.overwrite outputs.NAME.local
-checkpoint.path checkpoint.url checkpoint.every checkpoint.keep tensorboard.logs
+checkpoint.path checkpoint.url checkpoint.every checkpoint.keep tensorboard.logs tensorboard.memory
 timeouts.start timeouts.stall timeouts.job timeouts.finish timeouts.storage timeouts.grace
 completion.first completion.failures gang logs storage saves.every saves.keep scale network secrets priority links
 master.resources master.env master.nodes annotations engines version

@@ -38,6 +38,7 @@ COMMANDS = {
     "retry": "submit a job again",
     "remove": "remove a job that is over, with its logs",
     "prune": "remove old jobs, and caches that nobody uses",
+    "tensorboard": "TensorBoard over the event files of jobs",
     "audit": "prove that each record was counted once",
     "explain": "where each value of a job comes from",
     "doctor": "whether this machine is ready",

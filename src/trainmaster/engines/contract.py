@@ -338,6 +338,10 @@ class OnCluster(ClientSide, Protocol):
         """Return a connection to the job's master. Raises OSError without one, BadInput without the right."""
         return connect_directly(address, within)
 
+    def reach_task(self, application: str, container: str, address: str, within: float) -> socket.socket:
+        """Return a connection to what a task's program serves at `address`. Raises OSError without one, BadInput without the right."""
+        return self.reach(application, address, within)
+
     def waiting_reason(self, application: str, job: Any) -> str:
         """Describe what a job waits for while its master does not answer."""
         return "its cluster has it as {}: {}".format(*self.application_state(application))

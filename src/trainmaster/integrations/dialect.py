@@ -298,14 +298,6 @@ def plain(text: str, otherwise: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:63] or otherwise
 
 
-def board(logs: str, engine: str, arguments: str = "", program: str = "tensorboard") -> str:
-    """Return the command of TensorBoard, reachable from this machine, or from anywhere in the cluster."""
-    import shlex
-
-    host = "--host 127.0.0.1" if registry.is_on_this_machine(engine) else "--bind_all"
-    return f'{program} --logdir {shlex.quote(logs)} --port "$TRAINMASTER_PORT_BOARD" {host}{arguments}'
-
-
 def own_options(options: Sequence[tuple[str, Said]], engine: str) -> Options:
     """Return our own options among all; `engine` where none of them names one."""
     by_name: dict[str, list[Said]] = {name: [] for name in OURS}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.client.tensorboard import command as board
 from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines import registry
@@ -25,7 +26,6 @@ from trainmaster.integrations.dialect import (
     Said,
     Translation,
     Verb,
-    board,
     choice,
     count,
     flag,

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trainmaster.client.tensorboard import command as board
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
@@ -23,7 +24,6 @@ from trainmaster.integrations.dialect import (
     Said,
     Translation,
     Verb,
-    board,
     choice,
     count,
     flag,

@@ -209,7 +209,7 @@ class Orders:
             "contents": {name: digest for name, (digest, _) in large.items()},
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
             "memory": self._memory(role, task),
-            "stall": self.job.timeouts.stall,
+            "stall": None if role.idles else self.job.timeouts.stall,
             "warm": {"overhead": role.resources.overhead, "store": placed.store} if role.warm else {},
         }
 

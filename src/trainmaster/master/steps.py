@@ -21,7 +21,7 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State
-from trainmaster.core.spec.job import HADOOP, Input, Job, uses
+from trainmaster.core.spec.job import EVENT_FILES, HADOOP, Input, Job, uses
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LocalStorage, Storage
@@ -170,8 +170,13 @@ class StepRunner:
                 self._storage.replace(f"{LOGS}/{entry.name}", directory.read(f"{LOGS}/{entry.name}") or b"")
 
     def _remove_staging(self) -> None:
-        """Remove the tasks' own directories and the files that were staged for them."""
+        """Remove the tasks' own directories and the files that were staged for them; the event files of TensorBoard are kept."""
         root = Path(self._orders.site["storage"])
+        if (board := self._job.tensorboard) is not None and not board.is_shared:
+            for folder in (root / "work").glob("*"):
+                with contextlib.suppress(OSError):  # it has none
+                    (root / EVENT_FILES).mkdir(exist_ok=True)
+                    (folder / board.logs).rename(root / EVENT_FILES / folder.name)
         for name in ("work", "staging"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(root / name)

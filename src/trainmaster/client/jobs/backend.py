@@ -58,6 +58,10 @@ class Backend(Protocol):
         """Return a connection to the job's master. Raises OSError where none can be had."""
         ...
 
+    def reach_task(self, job: str, container: str, address: str) -> socket.socket:
+        """Return a connection to what a task's program serves at `address`, host:port. Raises OSError where none can be had."""
+        ...
+
     def is_submitted(self, job: str) -> bool | None:
         """Tell whether the job runs or ran; None while it is being submitted. False: its submission was broken off."""
         ...

@@ -170,6 +170,9 @@ class Cluster:
         secured: socket.socket = trusting((folder / CERTIFICATE_FILE).read_text()).wrap_socket(plain)
         return secured
 
+    def reach_task(self, job: str, container: str, address: str) -> socket.socket:
+        return self._client.reach_task(site_of(job)["application"], container, address, CONNECT)
+
     def is_submitted(self, job: str) -> bool | None:
         if "application" in site_of(job):
             return True

@@ -11,7 +11,7 @@ from trainmaster.client.jobs.backend import CONNECT, Warn
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.jobs.places import beginning, client_side, job_storage, master_socket
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.engines.contract import OnThisMachine
+from trainmaster.engines.contract import OnThisMachine, connect_directly
 
 if TYPE_CHECKING:  # not needed before the template of agents is forked, which a first line waits for
     from trainmaster.core.spec.job import Job
@@ -69,6 +69,9 @@ class ThisMachine:
 
     def connect(self, job: str, token: str) -> socket.socket:
         return connect_to(str(master_socket(job)))
+
+    def reach_task(self, job: str, container: str, address: str) -> socket.socket:
+        return connect_directly(address, CONNECT)
 
     def is_submitted(self, job: str) -> bool | None:
         if (job_storage(job) / "logs").exists():

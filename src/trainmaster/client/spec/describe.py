@@ -122,18 +122,18 @@ def program(command: Sequence[str]) -> str:
 
 
 # Keys that change nothing on one machine, and why.
-_UNUSED = {  # key -> why it changes nothing, and whether it does so on this machine alone
-    "tensorboard": ("there is no page yet that shows it", False),
-    "network": ("tasks on one machine reach each other by 127.0.0.1", True),
-    "master": ("on one machine the master has no container of its own", True),
+_UNUSED = {
+    "network": "tasks on one machine reach each other by 127.0.0.1",
+    "master": "on one machine the master has no container of its own",
 }
 
 
 def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str, ...]] = ()) -> Iterator[str]:
     """Yield the warnings of a submit: points of the job that are likely not meant. `written`: the keys that its user wrote."""
     capabilities = registry.engine(engine).capabilities
-    yield from _unused(job, capabilities.on_this_machine)
-    if not capabilities.on_this_machine:
+    if capabilities.on_this_machine:
+        yield from _unused(job)
+    else:
         yield from _unshared(job, engine, written)
     if capabilities.without_storage and not job.storage:
         yield capabilities.without_storage
@@ -168,14 +168,14 @@ def _unshared(job: Job, engine: str, written: Collection[tuple[str, ...]]) -> It
             )
 
 
-def _unused(job: Job, is_local: bool) -> Iterator[str]:
+def _unused(job: Job) -> Iterator[str]:
     from trainmaster.core.spec.reading import job_from
 
     plain = job_from({"roles": {"worker": {"command": "true"}}})
-    for name, (why, local_alone) in _UNUSED.items():
-        if (is_local or not local_alone) and getattr(job, name) != getattr(plain, name):
+    for name, why in _UNUSED.items():
+        if getattr(job, name) != getattr(plain, name):
             yield f"{name}: changes nothing here; {why}"
-    if is_local and "://" not in job.storage:
+    if "://" not in job.storage:
         for name in ("every", "piece"):
             if getattr(job.logs, name) != getattr(plain.logs, name):
                 yield f"logs.{name}: changes nothing here; pieces of logs are stored where storage: is a URL"

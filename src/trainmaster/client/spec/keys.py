@@ -115,7 +115,11 @@ class Checkpoint(_CheckpointKeys):
     path: str
 
 
-class Tensorboard(TypedDict):
+class _TensorboardKeys(TypedDict, total=False):
+    memory: int | str
+
+
+class Tensorboard(_TensorboardKeys):
     logs: str
 
 

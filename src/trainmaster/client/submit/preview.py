@@ -93,7 +93,7 @@ def tasks_at_start(job: Job, role: str) -> tuple[int, int]:
     from trainmaster.core.spec.dependencies import stages
 
     stage = stages(job.roles)
-    begun = [other for other in job.roles.values() if stage[other.name] <= stage[role]]
+    begun = [other for other in job.roles.values() if stage[other.name] <= stage[role] and not other.idles]
     succeeded = {name for other in begun for name, condition in other.after.items() if condition == SUCCEEDED}
     replicas = [other.replicas for other in begun if other.name not in succeeded]
     most = sum(size.max for size in replicas)

@@ -95,6 +95,10 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
     """Return the job as it is stored, with absolute places and without secret values; and these."""
     from trainmaster.client.spec.secrets import separated
 
+    if job.tensorboard is not None:
+        from trainmaster.client.tensorboard import with_board
+
+        job = with_board(job, base, where.engine)
     plain, values = separated(job, environ, base)
     inputs = {name: attrs.evolve(source, url=absolute(source.url, base)) for name, source in plain.inputs.items()}
     outputs = {name: attrs.evolve(output, url=absolute(output.url, base)) for name, output in plain.outputs.items()}

@@ -28,6 +28,9 @@ GIB = 2**30
 COLLECTIVE = frozenset({"pytorch", "jax"})
 # Roles that serve the others and are stopped when these have ended.
 SERVING = frozenset({"ps", "scheduler"})
+# The role that shows event files to people.
+BOARD = "tensorboard"
+EVENT_FILES = "tensorboard"  # in the storage of a job of this machine: those of tasks with directories of their own, kept at the end
 # Roles whose end the job does not wait for.
 NOT_COUNTING = SERVING | {"evaluator"}
 
@@ -214,6 +217,11 @@ class Role(Section):
         """Tell whether the role serves the others, and is stopped once they have ended."""
         return self.name in SERVING
 
+    @property
+    def idles(self) -> bool:
+        """Tell whether the role has work only while somebody looks at its page: it never stalls, and it takes no share of the cores."""
+        return self.name == BOARD
+
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Input(Section):
@@ -293,9 +301,18 @@ class Checkpoint(Section):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Tensorboard(Section):
-    """The logs that TensorBoard shows."""
+    """The event files that TensorBoard shows, in a task `tensorboard:0` of its own, which does not count."""
 
-    logs: str = key("the directory with event files, in the working directory", "relative path")
+    logs: str = key(
+        "the directory with event files: a URL or an absolute path that all tasks reach, or, on this machine, one in their directory",
+        "path or URL",
+    )
+    memory: int = key("what TensorBoard may use", "positive size", "1GiB", default=GIB)
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether the directory is one place for all tasks, else one in each task's working directory."""
+        return self.logs.startswith("/") or "://" in self.logs
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -424,7 +441,7 @@ class Job(Section):
         "a path that survives restarts", "checkpoint", "none", of=Checkpoint, default=None
     )
     tensorboard: Tensorboard | None = key(
-        "event files to show, on pages to come", "tensorboard", "none", of=Tensorboard, default=None
+        "event files that TensorBoard shows", "tensorboard", "none", of=Tensorboard, default=None
     )
     timeouts: Timeouts = key("how long is waited", "section", of=Timeouts, factory=Timeouts)
     completion: Completion = key(

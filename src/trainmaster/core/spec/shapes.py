@@ -247,6 +247,11 @@ def _relative(value: Any) -> str:
     return text.removeprefix("./") or "."
 
 
+def _path_or_url(value: Any) -> str:
+    text = _text(value)
+    return text if text.startswith("/") or "://" in text else _relative(text)
+
+
 def _engines(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError("expected a block for each engine")
@@ -298,6 +303,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "part or none": (_or_none(_part, None), _same),
     "ports": (_ports, _same),
     "positive count": (_positive_count, _same),
+    "path or URL": (_path_or_url, _same),
     "positive number": (_positive_number, _same),
     "processes": (_processes, _same),
     "positive size": (_positive_size, exact_bytes),

@@ -37,7 +37,7 @@ from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master.nodes import Nodes
 from trainmaster.engines.kubernetes.master.runtime import PORT, pod_of
 from trainmaster.engines.kubernetes.names import JOB as LABEL
-from trainmaster.engines.kubernetes.names import MASTER_PART, dns_label, label_value, run_name, selector
+from trainmaster.engines.kubernetes.names import MASTER_PART, TASK_PART, dns_label, label_value, run_name, selector
 from trainmaster.engines.kubernetes.pods.keys import PLACE
 from trainmaster.engines.kubernetes.pods.pods import IMAGE, Shape, check, image_of, master_pod, pod_groups, task_pod
 from trainmaster.engines.kubernetes.settings import CLIENT, MASTER, Settings, settings
@@ -424,19 +424,27 @@ class KubernetesClient(OnCluster):
 
     def reach(self, application: str, address: str, within: float) -> socket.socket:
         """Return a connection to the job's master, through the API server. Raises OSError without a master, BadInput without the right."""
+        return self._reach(application, MASTER_PART, "", address)
+
+    def reach_task(self, application: str, container: str, address: str, within: float) -> socket.socket:
+        """Return a connection to a port of a task's pod, through the API server. Raises OSError without one, BadInput without the right."""
+        return self._reach(application, TASK_PART, container, address)
+
+    def _reach(self, application: str, part: str, pod: str, address: str) -> socket.socket:
         _, _, job_id = parts(application)
         blocking = _blocking(self.config(application=application))
         try:
-            pods = blocking.list(PODS, labels=selector(job_id, MASTER_PART))[0]
+            pods = blocking.list(PODS, labels=selector(job_id, part))[0]
             running = [
-                pod
-                for pod in pods
-                if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+                other["metadata"]["name"]
+                for other in pods
+                if other["status"].get("phase") == "Running" and "deletionTimestamp" not in other["metadata"]
             ]
-            if not running:
-                raise ConnectionRefusedError("its master's pod does not run")
-            return blocking.connect(running[0]["metadata"]["name"], int(address.rpartition(":")[2]))
-        except Forbidden as error:  # a master is there: a user who may not ask it must not read that none answers
+            names = [name for name in running if not pod or name == pod]
+            if not names:
+                raise ConnectionRefusedError(f"{pod or 'the pod of its master'} does not run")
+            return blocking.connect(names[0], int(address.rpartition(":")[2]))
+        except Forbidden as error:  # a pod is there: a user who may not ask it must not read that none answers
             raise failed(error, blocking.config) from error
         except KubeError as error:
             raise ConnectionError(str(error)) from error

@@ -1,0 +1,36 @@
+"""The programs behind the quick links of a job, for `web.proxy`: where they are now, and the way there that the job's engine has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainmaster.client.jobs.backends import backend_of
+from trainmaster.client.jobs.past import described
+from trainmaster.web.proxy import Program, Streams, security
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def program_of(job: str, label: str, status: Mapping[str, Any]) -> Program | None:
+    """Return the program that serves the link `label`, None where none does now. `status`: the job's, as it is now."""
+    address = str(status.get("links", {}).get(label, ""))
+    if not address:
+        return None
+    link = described(job).links[label]
+    key = f"{link.role}:{link.index}"
+    container = next((str(task["container"]) for task in status["tasks"] if task["task"] == key), "")
+
+    async def connect() -> Streams:
+        parts = urlsplit(address)
+        server = f"{parts.netloc.rpartition('@')[2]}" if parts.port else f"{parts.netloc}:{_PORTS[parts.scheme]}"
+        line = await asyncio.to_thread(backend_of(job).reach_task, job, container, server)
+        line.setblocking(False)
+        context = security(address)
+        return await asyncio.open_connection(
+            sock=line, ssl=context, server_hostname=parts.hostname if context else None
+        )
+
+    return Program(address, connect)

@@ -1,0 +1,151 @@
+"""TensorBoard of a job: a task that shows its event files while it runs, and `tm tensorboard` over what it left. It is the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from conformance.engines import TM, Engine, python, role
+from serving import serving
+from waiting import until, until_async
+
+import trainmaster
+from trainmaster.client.programs import program_of
+from trainmaster.web.proxy import Program, Programs
+
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+WRITE = """
+    import os, sys, time
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    logs = os.path.join({logs!r}, os.environ["TRAINMASTER_INDEX"])
+    writer = EventFileWriter(logs)
+    value = Summary.Value(tag="loss", simple_value=0.5)
+    writer.add_event(Event(step=1, wall_time=time.time(), summary=Summary(value=[value])))
+    writer.close()
+    while not os.path.exists({go!r}):
+        time.sleep(0.05)
+"""
+
+
+def board_job(engine: Engine, logs: str, **keys: Any) -> Any:
+    """Two workers that each write one event file, and TensorBoard over them."""
+    command = python(WRITE.format(logs=logs, go=str(engine.folder / "go")))
+    workers = role(command, 2, resources={"cores": 0.05, "memory": "256MiB"}, **keys)
+    return engine.submit(
+        {"worker": workers}, tensorboard={"logs": logs, "memory": "700MiB"}, environment={"path": sys.prefix}
+    )
+
+
+def runs(address: str) -> list[str]:
+    try:
+        with urllib.request.urlopen(f"{address}data/runs", timeout=5) as answer:
+            return sorted(name.removesuffix("/.") for name in json.load(answer))
+    except OSError:
+        return []
+
+
+def link(job: Any) -> str:
+    return str(job.status().get("links", {}).get("TensorBoard", ""))
+
+
+async def through_the_proxy(job: Any) -> tuple[str, list[str]]:
+    """The page's HTML, and its JSON once it has two runs, as a browser gets them from the page's own origin."""
+
+    async def find(name: str, label: str) -> Program | None:
+        return program_of(name, label, await asyncio.to_thread(trainmaster.attach(name).status))
+
+    programs = Programs(find, asyncio.get_running_loop().time)
+    async with serving(programs) as port:
+        entry = urlsplit(programs.entry(job.id, "TensorBoard", "127.0.0.1", port))
+
+        def ask(path: str, cookie: str = "") -> tuple[int, str, str]:
+            line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            line.request("GET", path, headers={"Host": entry.netloc, "Cookie": cookie})
+            answer = line.getresponse()
+            content, set_cookie = answer.read().decode(), answer.getheader("Set-Cookie") or ""
+            line.close()
+            return answer.status, content, set_cookie.partition(";")[0]
+
+        async def two_runs() -> list[str]:
+            status, content, _ = await asyncio.to_thread(ask, "/data/runs", cookie)  # 502 until it listens
+            found = json.loads(content) if status == 200 else []
+            return found if len(found) == 2 else []
+
+        _, _, cookie = await asyncio.to_thread(ask, f"{entry.path}?{entry.query}")
+        found = await until_async(two_runs, 180.0, what=lambda: "\n".join(job.lines("tensorboard:0")))
+        _, page, _ = await asyncio.to_thread(ask, "/", cookie)
+        return page, sorted(name.removesuffix("/.") for name in found)
+
+
+def test_tensorboard_shows_a_job_while_it_runs_and_afterwards(engine: Engine) -> None:
+    """A task of its own that does not count; its page is in the status, and is proxied; the event files are there when the job is over."""
+    logs = str(engine.folder / "events")  # the nodes of the clusters of tests are this machine
+    job = board_job(engine, logs)
+    until(lambda: link(job), 180.0, what=job.said)
+    page, shown = asyncio.run(through_the_proxy(job))
+    assert "<title>TensorBoard</title>" in page
+    assert shown == ["0", "1"]
+    engine.write("go", "")
+    status = job.succeeded()
+    assert job.task("tensorboard:0")["state"] == "killed"
+    assert status["links"] == {}
+    assert shown_afterwards(engine, job.id) == [f"{job.id}/0", f"{job.id}/1"]
+
+
+def shown_afterwards(engine: Engine, *arguments: str) -> list[str]:
+    """The runs that `tm tensorboard` shows, until Ctrl-C."""
+    command = [TM, "tensorboard", *arguments, "--port", "0"]
+    environ = {**os.environ, "PATH": PATH}
+    with subprocess.Popen(command, cwd=engine.folder, env=environ, stdout=subprocess.PIPE, text=True) as board:
+        try:
+            assert board.stdout is not None
+            address = board.stdout.readline().strip()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+            return until(lambda: runs(address), 120.0)
+        finally:
+            board.send_signal(signal.SIGINT)
+            assert board.wait(60) == 0
+
+
+@pytest.mark.needs("submitters-place")
+def test_event_files_in_each_tasks_own_directory_are_shown_and_kept(engine: Engine) -> None:
+    job = board_job(engine, "events", workdir="copy")
+    address = until(lambda: link(job), what=job.said)
+    assert until(lambda: len(found := runs(address)) == 2 and found, 120.0) == ["worker-0/0", "worker-1/1"]
+    engine.write("go", "")
+    job.succeeded()
+    assert shown_afterwards(engine, "--all") == [f"{job.id}/worker-0/0", f"{job.id}/worker-1/1"]
+
+
+@pytest.mark.needs("submitters-place")
+def test_a_job_goes_on_without_tensorboard_where_it_is_not_installed(engine: Engine) -> None:
+    command = ["sh", "-c", "until [ -e seen ]; do sleep 0.02; done"]
+    job = engine.submit({"worker": role(command, env={"A": "b"})}, tensorboard="events", environment={"path": "/usr"})
+    failed = job.until_status("it has no TensorBoard", lambda status: status["tasks"][-1]["state"] == "failed")
+    assert failed["tasks"][-1]["words"].startswith("a command was not found in: tensorboard --logdir ")
+    assert any("tensorboard" in line and "not found" in line for line in job.lines("tensorboard:0"))
+    engine.write("seen", "")
+    assert job.succeeded()["restarts"] == 0
+
+
+@pytest.mark.needs("submitters-place")
+def test_a_job_without_event_files_has_nothing_to_show(engine: Engine) -> None:
+    job = engine.submit({"worker": role("true")})
+    job.succeeded()
+    told = engine.tm("tensorboard", job.id, env={**os.environ, "PATH": PATH})
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr.startswith(f"error: {job.id} has no event files  [no-event-files]\n")
+    assert "Traceback" not in told.stderr
