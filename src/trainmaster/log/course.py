@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.timeline import CHANGES, Timeline
-from trainmaster.log.reader import Reader, decoded
+from trainmaster.log.reader import Batch, Reader, decoded
 from trainmaster.log.storage import Storage
 
 # A line as `encode` writes it, of an event that no timeline takes. A line of another form is decoded.
@@ -27,10 +27,12 @@ def poll(reader: Reader) -> tuple[int, list[Event]] | None:
     Raises StorageFailed at a line that cannot be read.
     """
     batch = reader.poll()
-    if batch is None:
-        return None
-    events = [event for event in decoded(reader, batch, _telling(len(batch.lines))) if event is not None]
-    return batch.first, events
+    return None if batch is None else (batch.first, telling(reader, batch))
+
+
+def telling(reader: Reader, batch: Batch) -> list[Event]:
+    """Return the events of a batch that a timeline takes, and the last one. Raises StorageFailed at a line that cannot be read."""
+    return [event for event in decoded(reader, batch, _telling(len(batch.lines))) if event is not None]
 
 
 def _telling(lines: int) -> Callable[[bytes], Event | None]:
