@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
 import pytest
+from log_jobs import Job
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.log import index
 from trainmaster.log.index import INDEX, Headline, jobs, note_end
 from trainmaster.log.storage import LocalStorage
-from trainmaster.log.writer import Writer, open_writer
+from trainmaster.log.writer import open_writer
 
-
-class Job:
-    """A job whose master writes what it is told."""
-
-    def __init__(self, state: LocalStorage, key: str, at: float) -> None:
-        self.storage = LocalStorage(f"{state.root}/jobs/{key}")
-        self.writer: Writer = open_writer(self.storage, 1, 0)
-        self.tell("submitted", at, id=key, job={"name": key.rsplit("-", 1)[0]})
-
-    def tell(self, kind: str, at: float, **data: Any) -> None:
-        self.writer.append([encode(Event(self.writer.last + 1, at, 1, kind, data))], sync=True)
+USER = pwd.getpwuid(os.getuid()).pw_name
 
 
 def states(state: LocalStorage) -> list[tuple[str, str]]:
@@ -51,7 +43,7 @@ def test_the_newest_job_is_first(tmp_path: Path) -> None:
     assert states(state)[1] == ("digits-aaaaaa", "ending")
     first.tell("ended", 170.0, state="failed", reason="exit")
     ended = jobs(state)[1]
-    assert ended == Headline("digits-aaaaaa", "digits", "failed", "exit", 100.0, 110.0, 170.0, 6, 1)
+    assert ended == Headline("digits-aaaaaa", "digits", "failed", "exit", 100.0, 110.0, 170.0, 6, 1, user=USER, tasks=1)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"version":1,"jobs":[{"id":"x","more":1}]}', b"null"])
@@ -173,7 +165,7 @@ def test_an_ended_job_stays_ended_where_its_storage_cannot_be_read(tmp_path: Pat
     note_end(f"{state.root}/jobs/far-aaaaaa", {**end, "state": "running", "ended": None})
     assert jobs(state)[0].lost
     note_end(f"{state.root}/jobs/far-aaaaaa", end)
-    assert jobs(state) == [Headline("far-aaaaaa", "far", "failed", "exit", 5.0, None, 9.0)]
+    assert jobs(state) == [Headline("far-aaaaaa", "far", "failed", "exit", 5.0, None, 9.0, user=USER)]
 
 
 def test_a_storage_that_is_not_mounted_any_more_makes_no_running_job_a_waiting_one(tmp_path: Path) -> None:

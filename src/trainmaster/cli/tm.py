@@ -26,6 +26,7 @@ COMMANDS = {
     "top": "jobs live in the terminal",
     "logs": "what the programs printed",
     "events": "what happened to a job, line by line",
+    "ui": "the pages of jobs, in a browser",
     "attach": "watch a job that runs",
     "wait": "wait for a job to end",
     "kill": "end a job",

@@ -1,9 +1,11 @@
-"""The jobs under a state directory, newest first, without reading their logs whole each time.
+"""The jobs of a place, newest first, without reading their logs whole each time.
+
+A place is a state directory, or any folder of a storage whose folders are jobs' storages.
 
 A job's *headline* is its line in a list: name, state, times. It comes from a few types of events alone, in the
 table `HEADLINES`; the others are told apart by a look at their bytes. `index.json` keeps the headlines with the
 number of the last event read, so the next look reads only newer events. The index is a cache: deleted, damaged or out
-of date, it is made again.
+of date, it is made again. Where it cannot be written beside the jobs, it is kept in a cache of the user.
 
 A job whose storage is elsewhere has a directory here all the same. A storage that cannot be reached is tried once per list,
 not once per job: each try may take long. The list shows the last known state of such a job. Commands that see the end of a job therefore
@@ -32,7 +34,8 @@ INDEX = "index.json"
 UNSEEN = "unseen"  # in a job's directory: its cluster's report, where the job is over there and has no events that this machine sees
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
-_VERSION = 1
+_VERSION = 2
+_INDEX_EVERY = 30.0  # s between two writings of an index by one process
 
 
 @attrs.frozen(slots=True)
@@ -49,6 +52,9 @@ class Headline:
     n: int = 0  # the last event read
     epoch: int = -1  # the epoch that wrote it
     unreadable: str = ""  # why the log could not be read (further): then the state is the last one known
+    user: str = ""
+    engine: str = ""
+    tasks: int = 0  # at most
 
     @property
     def lost(self) -> bool:
@@ -62,8 +68,15 @@ class Headline:
 
 
 def _submitted(event: Event) -> dict[str, Any]:
-    name, at = str((event.data.get("job") or {}).get("name", "")), event.at
-    return {"name": name, "submitted": min(at, event.data.get("since", at))}
+    job, at = event.data.get("job") or {}, event.at
+    facts = {"name": str(job.get("name", "")), "submitted": min(at, event.data.get("since", at)), "tasks": _tasks(job)}
+    return facts | {name: event.data[name] for name in ("user", "engine") if isinstance(event.data.get(name), str)}
+
+
+def _tasks(job: Mapping[str, Any]) -> int:
+    """Return how many tasks a job has at most, as its log writes it."""
+    replicas = [(role.get("replicas") or 1) for role in (job.get("roles") or {}).values()]
+    return sum(number.get("max", 1) if isinstance(number, Mapping) else number for number in replicas)
 
 
 def _ended(event: Event) -> dict[str, Any]:
@@ -82,19 +95,116 @@ _TELLING = re.compile(b'"type":"(?:' + "|".join(map(re.escape, HEADLINES)).encod
 
 
 def jobs(state: LocalStorage) -> list[Headline]:
-    """Return the jobs under `state`, newest first. The cache is brought up to date where it can be written."""
-    known = _read_index(state)
-    headlines = []
-    unreachable: dict[str, str] = {}  # where jobs keep their storages -> why nothing can be read there
-    for entry in state.entries(JOBS):
-        if entry.folder:
-            directory = f"{state.root}/{JOBS}/{entry.name}"
-            earlier = known.get(entry.name) or Headline(entry.name, submitted=_prepared_at(directory))
-            headlines.append(headline(directory, earlier, unreachable))
-    headlines.sort(key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
-    if {job.id: job for job in headlines} != known:
-        _write_index(state, headlines)
+    """Return the jobs under a state directory, newest first. The cache is brought up to date where it can be written."""
+    index = Jobs(OfMachine(state))
+    headlines = index.refresh()
+    index.write()
     return headlines
+
+
+class OfMachine:
+    """The jobs that this machine knows, each in a directory; its storage may be elsewhere."""
+
+    def __init__(self, state: LocalStorage) -> None:
+        self.root = state
+        self._unreachable: dict[str, str] = {}  # where jobs keep their storages -> why nothing can be read there
+
+    def names(self) -> list[str]:
+        self._unreachable.clear()
+        return [entry.name for entry in self.root.entries(JOBS) if entry.folder]
+
+    def begin(self, job: str) -> Headline:
+        """Return the headline of a job that was not read yet."""
+        directory = f"{self.root.root}/{JOBS}/{job}"
+        return Headline(job, submitted=_prepared_at(directory), user=_owner(directory), engine=_engine(directory))
+
+    def headline(self, known: Headline) -> Headline:
+        """Return the headline of a job; `known` is its headline as it was read earlier."""
+        return headline(f"{self.root.root}/{JOBS}/{known.id}", known, self._unreachable)
+
+
+class OfStorage:
+    """The jobs whose storages are the folders of one place."""
+
+    def __init__(self, root: Storage) -> None:
+        self.root = root
+        self._readers: dict[str, Reader] = {}  # of jobs that go on
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.root.entries("") if entry.folder and not entry.name.startswith((".", "_"))]
+
+    def begin(self, job: str) -> Headline:
+        return Headline(job, user=_owner(f"{self.root.url}/{job}") if self.root.local else "")
+
+    def storage(self, job: str) -> Storage:
+        return storage_for(f"{self.root.url.rstrip('/')}/{job}")
+
+    def headline(self, known: Headline) -> Headline:
+        if known.ended is not None and not known.unreadable:
+            self._readers.pop(known.id, None)
+            return known
+        try:
+            for newer in _read_log(self.storage(known.id), known, self._readers):
+                known = newer
+        except (TrainmasterError, ValueError) as failure:
+            return attrs.evolve(known, unreadable=str(failure).splitlines()[0])
+        return known
+
+
+class Jobs:
+    """The jobs of one place, as lists show them, and their index. `cache`: where that is, if it cannot be beside the jobs."""
+
+    def __init__(self, place: OfMachine | OfStorage, cache: LocalStorage | None = None) -> None:
+        self._place, self._cache = place, cache
+        self._known: dict[str, Headline] | None = None
+        self._written: dict[str, Headline] = {}
+        self._written_at = -_INDEX_EVERY
+        self.headlines: list[Headline] = []
+
+    def refresh(self) -> list[Headline]:
+        """Return the jobs as they are now, newest first. Raises StorageFailed where the place cannot be read."""
+        if self._known is None:
+            self._known = self._written = self._read_index()
+        known = {}
+        for name in self._place.names():
+            known[name] = self._place.headline(self._known.get(name) or self._place.begin(name))
+        self._known = known
+        self.headlines = sorted(known.values(), key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
+        return self.headlines
+
+    def write(self, now: float | None = None) -> None:
+        """Write the index, where it has changed; with a time of a clock, not more often than is good."""
+        if (
+            self._known is None
+            or self._known == self._written
+            or (now is not None and now < self._written_at + _INDEX_EVERY)
+        ):
+            return
+        self._written, self._written_at = self._known, now or 0.0
+        if not _write_index(self._place.root, self.headlines) and self._cache is not None:
+            _write_index(self._cache, self.headlines)
+
+    def _read_index(self) -> dict[str, Headline]:
+        return _read_index(self._place.root) or (_read_index(self._cache) if self._cache is not None else {})
+
+
+def _owner(directory: str) -> str:
+    """Return the user to whom a directory belongs; "" where that is unknown."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.stat(directory).st_uid).pw_name
+    except (OSError, KeyError):
+        return ""
+
+
+def _engine(directory: str) -> str:
+    """Return the engine that submitting noted; "" where it noted none."""
+    try:
+        with open(f"{directory}/site.json", "rb") as file:
+            return str(json.load(file).get("engine") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _prepared_at(directory: str) -> float | None:
@@ -110,7 +220,7 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
     if known.ended is not None and not known.unreadable:
         return known
     if (end := _read_end(directory)) is not None:
-        return end
+        return attrs.evolve(end, user=known.user, engine=known.engine)
     place = place_of(directory)
     root = place.rpartition("/")[0]
     why = unreachable.get(root)
@@ -180,21 +290,30 @@ def _is_removed(directory: str, storage: Storage) -> bool:
     return submitted and storage.gone()
 
 
-def _read_log(storage: Storage, known: Headline) -> Iterator[Headline]:
-    """Read the log and yield the headline after each step, for reading may fail at any."""
-    reader = Reader(storage, after=known.n)
+def _read_log(storage: Storage, known: Headline, readers: dict[str, Reader] | None = None) -> Iterator[Headline]:
+    """Read the log and yield the headline after each step, for reading may fail at any. `readers`: those that stand after what is known."""
+    reader = (readers or {}).get(known.id) or Reader(storage, after=known.n)
     reader.refresh()
     if known.n and not reader.holds(known.epoch, known.n):
-        reader, known = Reader(storage), Headline(known.id)
+        reader, known = Reader(storage), _anew(known)
+    if readers is not None:
+        readers[known.id] = reader
     yield (known := attrs.evolve(known, unreadable=""))
     while batch := reader.poll():
         if batch.first <= known.n:  # meanwhile a later master began that did not read these events
-            yield from _read_log(storage, Headline(known.id))
+            if readers is not None:
+                del readers[known.id]
+            yield from _read_log(storage, _anew(known), readers)
             return
         for line in batch.lines:
             if _TELLING.search(line):
                 yield (known := _fold_event(known, decode(line)))
         yield (known := attrs.evolve(known, n=batch.last, epoch=batch.epoch))
+
+
+def _anew(known: Headline) -> Headline:
+    """Return the headline of a job of whose log nothing is known."""
+    return Headline(known.id, user=known.user, engine=known.engine)
 
 
 def _fold_event(known: Headline, event: Event) -> Headline:
@@ -207,20 +326,23 @@ def _fold_event(known: Headline, event: Event) -> Headline:
     return attrs.evolve(known, **news)
 
 
-def _read_index(state: LocalStorage) -> dict[str, Headline]:
-    content = state.read(INDEX)
+def _read_index(storage: Storage) -> dict[str, Headline]:
     try:
-        index: Mapping[str, Any] = json.loads(content or b"{}")
+        index: Mapping[str, Any] = json.loads(storage.read(INDEX) or b"{}")
         if index.get("version") != _VERSION:
             return {}
         return {fields["id"]: Headline(**fields) for fields in index["jobs"]}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (StorageFailed, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def _write_index(state: LocalStorage, headlines: list[Headline]) -> None:
-    content = json.dumps({"version": _VERSION, "jobs": [attrs.asdict(job) for job in headlines]}, separators=(",", ":"))
+def _write_index(storage: Storage, headlines: list[Headline]) -> bool:
+    """Write the index; return False where it cannot be written: a full disk, or one that is not ours."""
+    names = [field.name for field in attrs.fields(Headline)]
+    rows = [{name: getattr(job, name) for name in names} for job in headlines]
+    content = json.dumps({"version": _VERSION, "jobs": rows}, separators=(",", ":"))
     try:
-        state.replace(INDEX, content.encode() + b"\n", durable=False)
-    except StorageFailed:
-        return  # a cache: where the disk is full or not ours, the next list reads the logs again
+        storage.replace(INDEX, content.encode() + b"\n", durable=False)
+    except TrainmasterError:
+        return False
+    return True

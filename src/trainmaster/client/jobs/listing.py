@@ -90,4 +90,4 @@ def matches(job: Headline, states: Sequence[str], name: str | None, after: float
 
 def plain(job: Headline) -> dict[str, Any]:
     """Return a job of the list as plain data, with its engine."""
-    return {"engine": engine_of(job.id), **attrs.asdict(job)}
+    return {**attrs.asdict(job), "engine": job.engine or engine_of(job.id)}

@@ -42,15 +42,17 @@ def follow(
     *,
     logs: bool = False,
     tail: int | None = None,
+    after: int = 0,
     resume: Resume = lambda job: None,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Facts]:
-    """Yield everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task.
+    """Yield everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task. `after`: the number of an
+    event; those up to it are left out.
 
     `resume(job)` is called when no master has answered for a while; it may start one.
     """
-    seen = _Seen()
+    seen = _Seen(after)
     where = backend_of(job)
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
     alone = None  # since when no master answers
@@ -155,8 +157,8 @@ def _nobody(job: str) -> EngineFailed:
 class _Seen:
     """The items that were handed out."""
 
-    def __init__(self) -> None:
-        self.event = 0
+    def __init__(self, event: int = 0) -> None:
+        self.event = event
         self.positions: dict[tuple[str, int], int] = {}  # (task, attempt) -> end of the output handed out
 
     def news(self, item: Facts) -> Facts | None:

@@ -161,16 +161,7 @@ class _Pages:
     # -- what open pages ask for --
 
     async def live(self, request: Request) -> Response:
-        """Give the blocks that changed since a version: one answer, or a stream of server-sent events."""
-        view = self._view(request)
-        version = whole(request, "v", 0)
-        if last := request.headers.get("last-event-id", ""):
-            version = int(last) if last.isdecimal() else 0
-        if self._reader_of(request).live:
-            return StreamingResponse(_sent(view, version), media_type="text/event-stream", headers=HEADERS)
-        version, changed = await view.changes(version)
-        poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
-        return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
+        return await live_answer(request, self._view(request), self._reader_of(request))
 
     async def _charts(self, task: str) -> list[dict[str, Any]]:
         """Return the charts of one task, or of the whole job with what its programs report."""
@@ -222,6 +213,18 @@ class _Pages:
         except (ValueError, TrainmasterError) as error:
             return await self.ask(request, getattr(error, "message", "") or str(error), 400)
         return RedirectResponse(f"../{target}", 303, HEADERS)
+
+
+async def live_answer(request: Request, view: View, reader: Reader) -> Response:
+    """Give the blocks of a view that changed since the version in a request's query: one answer, or a stream of server-sent events."""
+    version = whole(request, "v", 0)
+    if last := request.headers.get("last-event-id", ""):
+        version = int(last) if last.isdecimal() else 0
+    if reader.live:
+        return StreamingResponse(_sent(view, version), media_type="text/event-stream", headers=HEADERS)
+    version, changed = await view.changes(version)
+    poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
+    return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
 
 
 async def _sent(view: View, version: int) -> AsyncIterator[str]:

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.web.contract import Facts
 
 OFTEN = 0.1  # s between two makings at least
 SHARE = 10  # a view is left as it is for as many times as long as making it took
@@ -26,13 +26,20 @@ Make = Callable[[], Awaitable[Blocks]]
 log = logging.getLogger(__name__)
 
 
+class Changing(Protocol):
+    """A source of what pages show, like `Facts`."""
+
+    async def changed(self, version: int, within: float) -> int: ...
+
+
 class View:
     """The blocks of one view. A version is a number that rises whenever a block changes."""
 
     def __init__(
-        self, facts: Facts, make: Make, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+        self, facts: Changing, make: Make, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
     ) -> None:  # fmt: skip
         self._facts, self._make, self._clock = facts, make, clock
+        self._work_done = time.thread_time  # of this thread alone: making may wait for others, who read
         self._blocks: dict[str, tuple[int, str]] = {}  # id -> the version in which it last changed, and its HTML
         self._identities: dict[str, str] = {}  # id -> by what it is known whether it changed
         self.version = round(wall() * 1000)  # above all versions of an earlier process, by which a page may ask
@@ -83,11 +90,12 @@ class View:
         known = 0
         try:
             while self._clock() - self._asked < QUIET + LINGER:
-                began = self._clock()
+                began = self._work_done()
                 self._note(await self._make())
+                took = self._work_done() - began
                 async with self._news:
                     self._news.notify_all()
-                await asyncio.sleep(max(OFTEN, (self._clock() - began) * SHARE))
+                await asyncio.sleep(max(OFTEN, took * SHARE))
                 known = await self._facts.changed(known, QUIET)
         except Exception as failure:
             if not isinstance(failure, TrainmasterError | LookupError):
@@ -114,7 +122,7 @@ class View:
 class Views:
     """The views of one job that are open, by name."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Changing) -> None:
         self._facts = facts
         self._views: dict[str, View] = {}
 

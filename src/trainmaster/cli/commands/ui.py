@@ -1,0 +1,75 @@
+"""`tm ui`: the pages of jobs, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from trainmaster.cli.options.given import JobName
+
+FILE = click.Path(dir_okay=False)
+
+
+@click.command("ui")
+@click.argument("job", type=JobName(), required=False, metavar="[JOB]")
+@click.option("--port", type=click.IntRange(1, 65535), help="the port of 127.0.0.1; else 8470, or the next free one")
+@click.option("--no-browser", is_flag=True, help="print the address, and open no browser")
+@click.option(
+    "--jobs", "place", metavar="URL", default="", help="the jobs whose storages lie there; else those of this machine"
+)
+@click.option("--listen", metavar="HOST:PORT", default="", help="serve a team, which may read and change nothing")
+@click.option("--tls-cert", type=FILE, default="", help="of --listen: the certificate, as PEM")
+@click.option("--tls-key", type=FILE, default="", help="of --listen: its key")
+@click.option("--tokens", type=FILE, default="", help="of --listen: the readers, in lines `user token`")
+@click.option(
+    "--user-header", metavar="NAME", default="", help="of --listen: the header in which a proxy names the reader"
+)
+@click.option(
+    "--trust-proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="of --listen: a proxy that is believed; may be repeated",
+)
+def command(
+    job: str | None, port: int | None, no_browser: bool, place: str, listen: str, tls_cert: str, tls_key: str, tokens: str,
+    user_header: str, proxies: Sequence[str],
+) -> None:  # fmt: skip
+    """Show jobs in a browser, live and past, until Ctrl-C. With JOB its page opens, else their list.
+
+    The pages are served to the user of this machine alone: the address has a code, with which one browser signs in once. A further code
+    is printed then, for another browser.
+    """
+    from trainmaster.client.ui.places import StoragePlace, ThisMachine
+    from trainmaster.client.ui.serving import PORT, TRIES, bound, serve_team, serve_user
+
+    if job and (place or listen):
+        raise click.UsageError("name a job of this machine, or a place whose jobs are listed")
+    if not listen and (tls_cert or tls_key or tokens or user_header or proxies):
+        raise click.UsageError("--tls-cert, --tls-key, --tokens, --user-header and --trust-proxy are of --listen")
+    if listen:
+        from trainmaster.client.ui.team import listening
+
+        team = listening(listen, tls_cert, tls_key, tokens, user_header, proxies)
+        serve_team(StoragePlace(place) if place else ThisMachine(acts=False), team, click.echo)
+        return
+    jobs = StoragePlace(place) if place else ThisMachine(acts=True)
+    listener = bound(port or PORT, 0 if port else TRIES)
+    if (number := listener.getsockname()[1]) != (port or PORT):
+        click.echo(f"port {port or PORT} is taken: this is port {number}", err=True)
+    serve_user(jobs, listener, f"/jobs/{job}/" if job else "/", _announce, None if no_browser else _open_browser)
+
+
+def _announce(address: str, again: bool) -> None:
+    click.echo(f"for another browser: {address}" if again else address)
+
+
+def _open_browser(address: str) -> None:
+    import os
+    import webbrowser
+
+    if any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    ):  # else a browser of text would take the terminal
+        webbrowser.open(address)

@@ -1,0 +1,84 @@
+"""The jobs of a place, kept current while somebody looks at their list."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from trainmaster.client.ui.threads import in_thread
+from trainmaster.core.errors import TrainmasterError
+
+if TYPE_CHECKING:
+    from trainmaster.log.index import Headline, Jobs
+
+EVERY_LOCAL, EVERY_ELSEWHERE = 1.0, 5.0  # s between two looks at the place
+SHARE = 5  # and so many times as long as a look took
+FIRST = 30.0  # s that a first look may take before a page opens without it
+PRESENT = 0.1  # s that a page waits for a later look
+
+
+class Board:
+    """The jobs of a place as their list shows them. `open_place` makes the jobs, and may block."""
+
+    def __init__(
+        self, open_place: Callable[[], Jobs], local: bool, before: Callable[[], object] = lambda: None
+    ) -> None:
+        """`before`: called before each look."""
+        self._open_place, self._before = open_place, before
+        self._every = EVERY_LOCAL if local else EVERY_ELSEWHERE
+        self._jobs: Jobs | None = None
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at = -self._every
+        self._version = 1
+        self.headlines: Sequence[Headline] = ()
+        self.trouble = ""  # why the place cannot be read now
+
+    async def present(self) -> Sequence[Headline]:
+        """Return the jobs, newest first: as they are now, where that is known soon."""
+        if self._jobs is None or time.monotonic() > self._looked_at + self._every:
+            look = self._begin_look()
+            await asyncio.wait([look], timeout=FIRST if self._jobs is None else PRESENT)
+        return self.headlines
+
+    async def changed(self, version: int, within: float) -> int:
+        """Wait until the jobs are others than at `version`, at most `within` seconds; return the present version."""
+        limit = time.monotonic() + within
+        while self._version == version and (left := limit - time.monotonic()) > 0:
+            if (pause := self._looked_at + self._every - time.monotonic()) > 0:
+                await asyncio.sleep(min(pause, left))
+            look = self._begin_look()
+            await asyncio.wait([look], timeout=max(0.0, limit - time.monotonic()))
+        return self._version
+
+    def close(self) -> None:
+        """Write what a later process need not read again."""
+        if self._jobs is not None:
+            self._jobs.write()
+
+    def _begin_look(self) -> asyncio.Task[None]:
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._refresh())
+        return self._look
+
+    async def _refresh(self) -> None:
+        began, trouble, headlines = time.monotonic(), "", self.headlines
+        try:
+            headlines = await in_thread(self._read)
+        except TrainmasterError as error:
+            trouble = error.message
+        took = time.monotonic() - began
+        self._looked_at = time.monotonic() + min(SHARE * took, 60.0)
+        self._version += (headlines, trouble) != (self.headlines, self.trouble)
+        self.headlines, self.trouble = headlines, trouble
+
+    def _read(self) -> Sequence[Headline]:
+        if self._jobs is None:
+            self._jobs = self._open_place()
+        with contextlib.suppress(TrainmasterError):
+            self._before()
+        headlines = self._jobs.refresh()
+        self._jobs.write(time.monotonic())
+        return headlines

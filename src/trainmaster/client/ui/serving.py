@@ -1,0 +1,140 @@
+"""Serve `tm ui` until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import getpass
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.client.ui.threads import in_thread
+from trainmaster.core.errors import BadInput
+from trainmaster.interrupts import interrupt
+
+if TYPE_CHECKING:
+    from trainmaster.client.ui.site import Place
+    from trainmaster.client.ui.team import Listening
+
+LOOPBACK, PORT = "127.0.0.1", 8470
+TRIES = 50  # ports after the first
+GRACE = 1  # s that requests under way have at the end
+BACKLOG = 128
+
+
+def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
+    """Return a socket bound to a port, or to the next free one of the `further` after it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last = min(port + further, 65535)
+    for number in range(port, last + 1):
+        try:
+            return socket.create_server((host, number), family=family, backlog=BACKLOG)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or number == last:
+                raise _unusable(host, number, error) from error
+    raise AssertionError("a range has a last number")
+
+
+def serve_user(
+    place: Place, listener: socket.socket, path: str, announce: Callable[[str, bool], object], opened: Callable[[str], object] | None
+) -> None:  # fmt: skip
+    """Serve the user of this machine. `announce(address, again)`: an address with a code, and whether an earlier code was used. `opened`:
+    called with the first address once it answers.
+    """
+    from trainmaster.web.access import Access, Codes
+
+    number = listener.getsockname()[1]
+    addresses: list[str] = []
+
+    def tell(code: str) -> None:
+        addresses.append(f"http://{LOOPBACK}:{number}{path}?code={code}")
+        announce(addresses[-1], len(addresses) > 1)
+
+    codes = Codes(getpass.getuser(), tell)
+    hosts = [f"{name}:{number}" for name in (LOOPBACK, "localhost")]
+    hint = "Open the address that stands in the terminal of tm ui, or put in the code at its end."
+
+    def access(app: Any) -> Access:
+        return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True)
+
+    _run(place, listener, access, lambda: opened and opened(addresses[0]))
+
+
+def serve_team(place: Place, team: Listening, announce: Callable[[str], object]) -> None:
+    """Serve a team: its users read, and change nothing."""
+    from trainmaster.web.access import Access
+
+    with bound(team.port, 0, team.host) as listener:
+        hint = "Put in your token; whoever runs this tm ui has given it to you."
+
+        def access(app: Any) -> Access:
+            return Access(app, _sign_in(hint), team.tokens, team.header, secure=bool(team.certificate))
+
+        tls = {"ssl_certfile": team.certificate, "ssl_keyfile": team.key} if team.certificate else {}
+        _run(place, listener, access, lambda: announce(team.address), **tls)
+
+
+def _sign_in(hint: str) -> Callable[[str, str], str]:
+    def page(target: str, problem: str) -> str:
+        from trainmaster.web.pages.jobs import sign_in_page
+
+        return sign_in_page(target, problem, hint)
+
+    return page
+
+
+def _run(
+    place: Place, listener: socket.socket, access: Callable[[Any], Any], ready: Callable[[], object], **tls: Any
+) -> None:
+    """Serve until a signal asks for the end. Raises Interrupted then."""
+    import uvicorn
+
+    from trainmaster.client.ui.site import Site
+
+    log = logging.getLogger("uvicorn")
+    log.setLevel(logging.ERROR)
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            await in_thread(ready)
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # else it would end us by the signal itself, before the index is written
+
+    async def run() -> int:
+        site = Site(place)
+        config = uvicorn.Config(
+            access(site), interface="asgi3", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
+            date_header=False, timeout_graceful_shutdown=GRACE, ws="websockets-sansio", **tls,
+        )  # fmt: skip
+        server, signals = Server(config), list[int]()
+
+        def end(number: int) -> None:
+            server.should_exit, server.force_exit = True, bool(signals)
+            signals.append(number)
+            log.setLevel(logging.CRITICAL)  # it tells of each stream that it breaks off
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, end, number)
+        look = asyncio.create_task(site.board.present())
+        await server.serve(sockets=[listener])
+        look.cancel()
+        await in_thread(site.board.close)
+        return signals[0] if signals else signal.SIGTERM
+
+    interrupt(asyncio.run(run()))
+
+
+def _unusable(host: str, port: int, error: OSError) -> BadInput:
+    return BadInput(
+        f"nothing can be served at {host}:{port}: {error.strerror}",
+        mend="choose another port: tm ui --port",
+        anchor="ui-port",
+    )

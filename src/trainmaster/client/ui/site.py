@@ -1,0 +1,131 @@
+"""The application of `tm ui`: the list of jobs, and below `/jobs/ID/` the pages of each job that somebody has open."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from trainmaster.client.jobs.places import LONGEST_ID
+from trainmaster.client.ui.facts import Watched
+from trainmaster.client.ui.threads import in_thread
+from trainmaster.core.errors import NotFound, TrainmasterError
+from trainmaster.web.contract import Reader
+from trainmaster.web.pages.app import job_pages
+from trainmaster.web.pages.jobs import error_page, jobs_page
+from trainmaster.web.pages.render import STATIC
+
+if TYPE_CHECKING:
+    from trainmaster.client.ui.board import Board
+    from trainmaster.client.ui.sources import Source
+    from trainmaster.web.contract import Acts
+
+KEPT_OPEN = 50  # jobs whose pages are kept; beyond, those that nobody has looked at for longest go
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HOME = "../../"  # from a job's root to the list of jobs
+
+App = Callable[[MutableMapping[str, Any], Any, Any], Any]
+
+
+class Place(Protocol):
+    """The jobs that a `tm ui` shows."""
+
+    words: str  # where they are
+
+    def board(self) -> Board:
+        """Return the list of them."""
+        ...
+
+    def source(self, job: str) -> Source:
+        """Return one of them; may block. Raises NotFound where there is no such job."""
+        ...
+
+    def acts(self, job: str) -> Acts | None:
+        """Return the actions on a job; None where nothing can be done to it from here."""
+        ...
+
+
+@attrs.define
+class _Open:
+    """A job with its pages."""
+
+    facts: Watched
+    pages: App
+    used: float = 0.0
+
+
+class Site:
+    """The ASGI application. Every request has `state.reader`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.board = place.board()
+        self._open: dict[str, asyncio.Future[_Open]] = {}
+        static = StaticFiles(directory=STATIC)
+        self._app = Starlette(
+            routes=[
+                Mount("/jobs/{job}/static", static), Mount("/jobs/{job}", self._job),
+                Mount("/", jobs_page(self.board, reader_of, place.words)),
+            ],
+        )  # fmt: skip
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+
+    async def _job(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Answer a request for a page of a job."""
+        job = scope["path_params"]["job"]
+        try:
+            opened = await self._opened(job)
+            await opened.facts.open()
+        except TrainmasterError as error:
+            status = 404 if isinstance(error, NotFound) else 503
+            depth = scope["path"].removeprefix(scope["root_path"]).count("/") - 1
+            page = error_page("../" * depth + _HOME, status, error.message, error.mend)
+            await HTMLResponse(page, status)(scope, receive, send)
+            return
+        await opened.pages(scope, receive, send)
+
+    async def _opened(self, job: str) -> _Open:
+        """Return a job with its pages. Of several requests at once, one opens it."""
+        self._close_unused()
+        opening = self._open.get(job)
+        if opening is None:
+            opening = self._open[job] = asyncio.ensure_future(self._begin(job))
+            opening.add_done_callback(lambda done: self._forget(job, done))
+        opened = await asyncio.shield(opening)
+        opened.used = time.monotonic()
+        return opened
+
+    def _forget(self, job: str, done: asyncio.Future[_Open]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._open.pop(job, None)
+
+    async def _begin(self, job: str) -> _Open:
+        if not _ID.fullmatch(job) or len(job) > LONGEST_ID * 2:
+            raise NotFound(f"there is no job {job[:LONGEST_ID]}", mend="see them all: tm list", anchor="no-such-job")
+        source = await in_thread(self._place.source, job)
+        facts = Watched(source, await in_thread(source.description))
+        await facts.open()
+        return _Open(facts, job_pages(facts, reader_of, self._place.acts(job), _HOME))
+
+    def _close_unused(self) -> None:
+        done = {job: opening.result() for job, opening in self._open.items() if opening.done()}
+        unused = sorted((opened.used, job) for job, opened in done.items() if opened.facts.idle)
+        for _, job in unused[: max(0, len(self._open) - KEPT_OPEN)]:
+            del self._open[job]
+
+
+def reader_of(connection: HTTPConnection | Request) -> Reader:
+    """Return who reads, as access found out."""
+    reader: Reader = connection.state.reader
+    return reader

@@ -1,0 +1,237 @@
+"""`tm ui` as a process over real jobs: what a browser gets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+import pytest
+from log_jobs import Job
+from waiting import until
+
+from trainmaster.log.storage import LocalStorage
+
+TM = [sys.executable, "-m", "trainmaster.cli"]
+
+
+@attrs.define
+class Ui:
+    """A `tm ui` that runs, and a browser that has signed in there."""
+
+    process: subprocess.Popen[str]
+    lines: list[str]
+    address: str = ""
+    cookie: str = ""
+
+    def sign_in(self) -> Ui:
+        until(lambda: self.lines or self.process.poll() is not None)
+        assert self.lines, self.process.stderr and self.process.stderr.read()
+        self.address = self.lines[0].rpartition(" ")[2].strip()
+        answer = self.ask(f"{urlsplit(self.address).path}?{urlsplit(self.address).query}", cookie="")
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        return self
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.address).port or 0
+
+    def ask(self, path: str, method: str = "GET", body: str = "", **headers: str) -> Page:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            sent = {"accept": "text/html", "cookie": self.cookie} | {
+                name.replace("_", "-"): value for name, value in headers.items()
+            }
+            connection.request(method, path, body.encode(), sent)
+            response = connection.getresponse()
+            return Page(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read().decode(),
+            )
+        finally:
+            connection.close()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(30)
+
+
+@attrs.frozen
+class Page:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs of the last table, which is that of all or of those found."""
+        return re.findall(r'href="jobs/([^"/]+)/"', self.text.rpartition("<section")[2])
+
+
+@contextmanager
+def ui(*arguments: str, **environment: str) -> Iterator[Ui]:
+    process = subprocess.Popen(
+        [*TM, "ui", "--no-browser", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    started = Ui(process, [])
+    reading = threading.Thread(target=lambda: [started.lines.append(line) for line in process.stdout or ()])
+    reading.start()
+    try:
+        yield started
+    finally:
+        process.kill()
+        process.wait()
+        reading.join()
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        process.stderr.close()
+
+
+def tm(*arguments: str, cwd: Path | None = None) -> str:
+    done = subprocess.run([*TM, *arguments], capture_output=True, text=True, check=True, cwd=cwd, timeout=120)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A storage place of three jobs: one ended well, one failed, one runs."""
+    for key, events in {
+        "digits-aaaaaa": [("generation-formed", {}), ("ended", {"state": "succeeded"})],
+        "letters-bbbbbb": [("ended", {"state": "failed", "reason": "exit"})],
+        "digits-cccccc": [],
+    }.items():
+        job = Job(LocalStorage(tmp_path / "place"), key, 100.0, folder="")
+        for kind, data in events:
+            job.tell(kind, 200.0, **data)
+    return tmp_path / "place"
+
+
+def test_a_job_that_runs_is_seen_to_end(tmp_path: Path, home) -> None:
+    job = tm(
+        "submit", "--name", "held", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo over", cwd=tmp_path
+    )
+    try:
+        with ui() as server:
+            server.sign_in()
+            assert job in server.ask("/").jobs
+            assert until(lambda: 'data-state="running"' in server.ask(f"/jobs/{job}/").text)
+            (tmp_path / "go").touch()
+            assert until(lambda: 'data-state="succeeded"' in server.ask(f"/jobs/{job}/").text)
+            assert until(lambda: job in server.ask("/?q=state:succeeded+held").jobs)
+            shutil.move(home.state / "jobs" / job, tmp_path / "away")
+            gone = server.ask(f"/jobs/{job}/")
+            assert (gone.status, "was removed" in gone.text) == (404, True)
+            assert server.end() == 130
+    finally:
+        (tmp_path / "go").touch()
+
+
+def test_a_job_is_killed_by_its_form_alone(tmp_path: Path, home) -> None:
+    job = tm("submit", "--name", "held", "--", "sleep", "60", cwd=tmp_path)
+    try:
+        with ui(job) as server:
+            server.sign_in()
+            assert urlsplit(server.address).path == f"/jobs/{job}/"
+            token = re.search(r'name="csrf" value="([^"]+)"', server.ask(f"/jobs/{job}/actions/kill").text)
+            assert token
+            form = {"content_type": "application/x-www-form-urlencoded"}
+            kill = f"/jobs/{job}/actions/kill"
+            assert server.ask(kill, "POST", f"csrf={token[1]}", **form, origin="http://evil.example").status == 403
+            assert server.ask(kill, "POST", "csrf=wrong", **form).status == 403
+            assert server.ask(kill, "POST", f"csrf={token[1]}", **form, cookie="").status == 401
+            assert server.ask(kill, "POST", f"csrf={token[1]}&why=enough", **form).status == 303
+            assert until(lambda: 'data-state="killed"' in server.ask(f"/jobs/{job}/").text)
+    finally:
+        subprocess.run([*TM, "kill", job], capture_output=True, check=False, timeout=60)
+
+
+def test_the_jobs_of_a_place_are_listed_and_searched(place: Path) -> None:
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        listed = server.ask("/")
+        assert set(listed.jobs) == {"digits-aaaaaa", "letters-bbbbbb", "digits-cccccc"}
+        assert server.ask("/?q=digits").jobs == ["digits-cccccc", "digits-aaaaaa"]
+        assert server.ask("/?q=state:failed+LETTERS").jobs == ["letters-bbbbbb"]
+        assert server.ask("/?q=state:failed+digits").jobs == []
+        assert server.ask("/?page=2").jobs == []
+        assert server.ask("/?page=x").status == 400
+        index = json.loads((place / "index.json").read_text())
+        assert len(index["jobs"]) == 3
+
+
+def test_names_that_are_markup_are_shown_as_text(tmp_path: Path) -> None:
+    job = Job(LocalStorage(tmp_path), "a-aaaaaa", 100.0, folder="")
+    job.tell("ended", 101.0, state="failed", reason="<script>alert(1)</script>")
+    with ui("--jobs", str(tmp_path)) as server:
+        server.sign_in()
+        for path in ("/", "/?q=<script>alert(2)</script>"):
+            assert "<script>alert" not in server.ask(path).text
+
+
+@pytest.mark.parametrize("job", ["..", "%2e%2e", "..%2f..%2fetc", ".hidden", "a%00b", "no-such-job", "%3Cscript%3E"])
+def test_an_id_leads_nowhere_else(place: Path, job: str) -> None:
+    (place.parent / "events").mkdir()
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        answer = server.ask(f"/jobs/{job}/")
+        assert answer.status == 404
+        assert "<script>" not in answer.text
+
+
+def test_one_job_in_trouble_is_one_line_and_the_others_are_as_ever(place: Path) -> None:
+    bad = Job(LocalStorage(place), "newer-dddddd", 100.0, folder="")
+    bad.writer.append([b'{"v":"9.0","n":2,"at":3,"epoch":1,"type":"ended"}\n'], sync=True)
+    torn = Job(LocalStorage(place), "torn-eeeeee", 100.0, folder="")
+    with open(f"{torn.storage.root}/events/1-1.jsonl", "ab") as log:
+        log.write(b'{"v":"1.1","n":2,"at":3,"epo')
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        assert set(server.ask("/?q=state:unreadable").jobs) == {"newer-dddddd"}
+        page = server.ask("/jobs/newer-dddddd/")
+        assert (page.status, "version 9.0" in page.text, "Traceback" in page.text) == (503, True, False)
+        assert "letters-bbbbbb" in server.ask("/?q=state:failed").jobs
+        assert "torn-eeeeee" in server.ask("/?q=state:waiting").jobs
+        place.rename(place.parent / "away")
+        assert until(lambda: not server.ask("/").jobs or "may be old" in server.ask("/").text)
+        (place.parent / "away").rename(place)
+        assert until(lambda: len(server.ask("/").jobs) == 5)
+
+
+def test_two_on_one_place_and_one_port(place: Path) -> None:
+    with ui("--jobs", str(place)) as first:
+        first.sign_in()
+        with ui("--jobs", str(place), "--port", str(first.port)) as other:
+            assert other.process.wait(60) == 2
+            assert other.process.stderr
+            assert "Address already in use" in other.process.stderr.read()
+        with ui("--jobs", str(place)) as second:
+            second.sign_in()
+            assert second.port != first.port
+            for server in (first, second):
+                assert len(server.ask("/").jobs) == 3
+            assert second.ask("/", cookie=first.cookie).status == 401
+            (place / "index.json").write_bytes(b"{")
+            assert (first.end(), second.end()) == (130, 130)
+            assert second.process.stderr
+            assert "is taken" in second.process.stderr.read()
+
+
+def test_a_place_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    with ui("--jobs", "nosuch://place") as server:
+        assert server.process.wait(60) == 2
+        assert server.process.stderr
+        assert "Traceback" not in server.process.stderr.read()
