@@ -37,6 +37,7 @@ COMMANDS = {
     "publish": "a job as a trace or an MLflow run",
     "renew": "newer tokens for a job on a secure cluster",
     "retry": "submit a job again",
+    "export": "a job as files that open without a server",
     "remove": "remove a job that is over, with its logs",
     "prune": "remove old jobs, and caches that nobody uses",
     "tensorboard": "TensorBoard over the event files of jobs",

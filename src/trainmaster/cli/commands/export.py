@@ -1,0 +1,39 @@
+"""`tm export`: a job as files that open without a server."""
+
+from __future__ import annotations
+
+import click
+
+from trainmaster.cli.options.given import job_argument
+
+
+@click.command("export")
+@job_argument
+@click.argument("directory", required=False, type=click.Path(file_okay=False))
+def command(job: str, directory: str | None) -> None:
+    """Write JOB's pages, logs, events and samples into DIRECTORY (default: its id), whose index.html opens in any browser."""
+    import asyncio
+    from pathlib import Path
+
+    from trainmaster.core.errors import BadInput
+    from trainmaster.log.storage import storage_failed
+
+    folder = Path(directory or job)
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty", mend="name a directory that is not there yet", anchor="not-empty")
+
+    async def write() -> None:
+        from trainmaster.client.ui.facts import Watched
+        from trainmaster.client.ui.sources import OfThisMachine
+        from trainmaster.web.pages.export import export
+
+        source = OfThisMachine(job)
+        facts = Watched(source, source.description())
+        await facts.open()
+        await export(facts, folder)
+
+    try:
+        asyncio.run(write())
+    except OSError as error:
+        raise storage_failed("write the job's files", str(folder), error) from error
+    click.echo(folder / "index.html")
