@@ -194,7 +194,7 @@ def spans(attempts: Sequence[Attempt], shown: Range, root: str = "") -> list[Spa
         if attempt.began is not None and (begins := attempt.started or end) > attempt.began:
             row_spans.append(Span(attempt.began, begins, "staging", f"{title}: starting", link))
         if attempt.started is not None:
-            word = f"{attempt.state}: {attempt.reason}" if attempt.reason else attempt.state
+            word = f"{attempt.state}: {attempt.words}" if attempt.reason else attempt.state
             row_spans.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))
     return row_spans
 
