@@ -232,25 +232,57 @@ def test_what_yarns_containers_wrote_is_aggregated_and_what_we_wrote_is_the_user
     assert "LogType:launch_container.sh" not in until(aggregated, LIMIT)
 
 
-def test_yarns_proxy_shows_the_page_to_those_whom_the_view_list_names(yarn: Yarn, cluster: Cluster) -> None:
-    """A cluster without Kerberos takes every reader for the user that hadoop.http.staticuser.user names."""
+def test_yarns_proxy_shows_the_pages_to_those_whom_the_view_list_names(yarn: Yarn, cluster: Cluster) -> None:
+    """A cluster without Kerberos takes every reader for the user that hadoop.http.staticuser.user names. The proxy hands on GET and PUT
+    only and no cookie of ours, so the pages only show; where the job ended, the History link leads to the pages of all jobs.
+    """
 
-    def asked(job: Submitted) -> int:
+    def answer(job: Submitted, path: str, method: str = "GET") -> tuple[int, str, str]:
         line = http.client.HTTPConnection("localhost", cluster.place.ports["resourcemanager.http"], timeout=60)
         try:
-            line.request("GET", f"/proxy/{yarn.application(job)}/")
-            return line.getresponse().status
+            line.request(
+                method,
+                f"/proxy/{yarn.application(job)}/{path}",
+                headers={"Cookie": "mine=1", "X-Forwarded-For": "10.0.0.1"},
+            )
+            response = line.getresponse()
+            return response.status, response.read().decode(), response.headers.get("Location", "")
         finally:
             line.close()
 
+    program = workers("echo '<script>alert(1)</script>'; until test -e go; do sleep 0.1; done")
     for view, status in (("bob", 403), ("bob,reader", 200)):
         job = yarn.submit(
-            workers("until test -e go; do sleep 0.1; done"), engines={"yarn": {"view": view}}, environment=python_here()
+            program, engines={"yarn": {"view": view}}, pages="https://jobs.example.org/tm", environment=python_here()
         )
         job.until_status("running", lambda status: status["state"] == "running")
-        assert until(lambda job=job: (code := asked(job)) in (200, 403) and code, LIMIT) == status  # type: ignore[misc]
+        assert until(lambda job=job: (code := answer(job, "")[0]) in (200, 403) and code, LIMIT) == status  # type: ignore[misc]
+        if status == 200:
+            assert_pages_only_show(lambda path, method="GET", job=job: answer(job, path, method), job.id)
         job.run.kill()
         job.end()
+        assert until(lambda job=job: answer(job, "")[2], LIMIT) == f"https://jobs.example.org/tm/jobs/{job.id}/"  # type: ignore[misc]
+
+
+def assert_pages_only_show(answer: Callable[..., tuple[int, str, str]], job: str) -> None:
+    """Walk through the pages behind the proxy."""
+    code, page, _ = answer("")
+    assert "hx-sse" not in page.replace("hx-sse.min.js", ""), "nothing is streamed"
+    assert 'hx-get="live?v=' in page
+    poll = re.search(r'hx-get="(live[?]v=[0-9]+)', page)
+    assert poll is not None
+    assert answer(poll[1])[0] == 200
+    for path, text in (
+        ("static/style.css", "--running"), ("tasks/worker:0", "Attempts"), ("events", "master-started"), ("configuration", "roles.worker"),
+        ("metrics.json", "charts"), ("actions/kill", f"tm kill {job}"),
+    ):  # fmt: skip
+        code, page, _ = answer(path)
+        assert (code, text in page) == (200, True), path
+    log = until(lambda: "alert(1)" in (page := answer("logs/worker:0")[1]) and page, LIMIT)
+    assert "<script>alert(1)" not in log, "what a program prints stays text"
+    assert answer("actions/kill", "POST")[0] in (403, 405)
+    assert answer("logs/..%2f..%2fmaster")[0] >= 400
+    assert answer("nothing")[0] == 404
 
 
 # -- what is wrong at submit --
