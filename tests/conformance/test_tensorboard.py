@@ -117,7 +117,7 @@ def test_a_quick_link_reaches_the_program_of_its_task(engine: Engine) -> None:
     job.succeeded()
 
 
-@pytest.mark.needs("frameworks")
+@pytest.mark.needs("installed")
 def test_tensorboard_shows_a_job_while_it_runs_and_afterwards(engine: Engine) -> None:
     """A task of its own that does not count; its page is in the status, and is proxied; the event files are there when the job is over."""
     logs = str(engine.folder / "events")  # the nodes of the clusters of tests are this machine
