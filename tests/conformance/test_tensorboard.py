@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ import trainmaster
 from trainmaster.client.programs import program_of
 from trainmaster.web.proxy import Program, Programs
 
+Ask = Callable[[str], Awaitable[str]]  # a path of the page -> what it answers, "" if it does not
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 WRITE = """
     import os, sys, time
@@ -44,9 +46,9 @@ def board_job(engine: Engine, logs: str, **keys: Any) -> Any:
     """Two workers that each write one event file, and TensorBoard over them."""
     command = python(WRITE.format(logs=logs, go=str(engine.folder / "go")))
     workers = role(command, 2, resources={"cores": 0.05, "memory": "256MiB"}, **keys)
-    return engine.submit(
-        {"worker": workers}, tensorboard={"logs": logs, "memory": "700MiB"}, environment={"path": sys.prefix}
-    )
+    environment = {**engine.own().get("environment", {}), "path": sys.prefix}
+    board = {"logs": logs, "memory": "700MiB"}
+    return engine.submit({"worker": workers}, tensorboard=board, environment=environment)
 
 
 def runs(address: str) -> list[str]:
@@ -61,17 +63,17 @@ def link(job: Any) -> str:
     return str(job.status().get("links", {}).get("TensorBoard", ""))
 
 
-async def through_the_proxy(job: Any) -> tuple[str, list[str]]:
-    """The page's HTML, and its JSON once it has two runs, as a browser gets them from the page's own origin."""
+async def browse(job: Any, label: str, act: Callable[[Ask], Awaitable[None]]) -> None:
+    """Open a page of the job as a browser does, from the page's own origin; `act` asks for more of it."""
 
     async def find(name: str, label: str) -> Program | None:
         return program_of(name, label, await asyncio.to_thread(trainmaster.attach(name).status))
 
     programs = Programs(find, asyncio.get_running_loop().time)
     async with serving(programs) as port:
-        entry = urlsplit(programs.entry(job.id, "TensorBoard", "127.0.0.1", port))
+        entry = urlsplit(programs.entry(job.id, label, "127.0.0.1", port))
 
-        def ask(path: str, cookie: str = "") -> tuple[int, str, str]:
+        def get(path: str, cookie: str = "") -> tuple[int, str, str]:
             line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             line.request("GET", path, headers={"Host": entry.netloc, "Cookie": cookie})
             answer = line.getresponse()
@@ -79,25 +81,59 @@ async def through_the_proxy(job: Any) -> tuple[str, list[str]]:
             line.close()
             return answer.status, content, set_cookie.partition(";")[0]
 
-        async def two_runs() -> list[str]:
-            status, content, _ = await asyncio.to_thread(ask, "/data/runs", cookie)  # 502 until it listens
-            found = json.loads(content) if status == 200 else []
-            return found if len(found) == 2 else []
+        _, _, cookie = await asyncio.to_thread(get, f"{entry.path}?{entry.query}")
 
-        _, _, cookie = await asyncio.to_thread(ask, f"{entry.path}?{entry.query}")
-        found = await until_async(two_runs, 180.0, what=lambda: "\n".join(job.lines("tensorboard:0")))
-        _, page, _ = await asyncio.to_thread(ask, "/", cookie)
-        return page, sorted(name.removesuffix("/.") for name in found)
+        async def ask(path: str) -> str:
+            status, content, _ = await asyncio.to_thread(get, path, cookie)
+            return content if status == 200 else ""  # 502 until the program listens
+
+        await act(ask)
 
 
+def test_a_quick_link_reaches_the_program_of_its_task(engine: Engine) -> None:
+    """From this machine, wherever the task is: the way there is the engine's."""
+    serve = python(f"""
+        import http.server, os, threading, time
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                content = f"worker {{os.environ['TRAINMASTER_INDEX']}} serves {{self.path}}".encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+        server = http.server.ThreadingHTTPServer(("", int(os.environ["TRAINMASTER_PORT_WEB"])), Page)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while not os.path.exists({str(engine.folder / "go")!r}):
+            time.sleep(0.05)
+    """)
+    job = engine.submit({"worker": role(serve, 2, ports=["web"])}, links={"Page": "worker:1:web/start"})
+    job.until_status("its link is there", lambda status: "Page" in status["links"])
+
+    async def act(ask: Ask) -> None:
+        assert await until_async(lambda: ask("/x?y=1"), what=job.said) == "worker 1 serves /x?y=1"
+
+    asyncio.run(browse(job, "Page", act))
+    engine.write("go", "")
+    job.succeeded()
+
+
+@pytest.mark.needs("installed")
 def test_tensorboard_shows_a_job_while_it_runs_and_afterwards(engine: Engine) -> None:
     """A task of its own that does not count; its page is in the status, and is proxied; the event files are there when the job is over."""
     logs = str(engine.folder / "events")  # the nodes of the clusters of tests are this machine
     job = board_job(engine, logs)
     until(lambda: link(job), 180.0, what=job.said)
-    page, shown = asyncio.run(through_the_proxy(job))
-    assert "<title>TensorBoard</title>" in page
-    assert shown == ["0", "1"]
+
+    async def act(ask: Ask) -> None:
+        async def two_runs() -> list[str]:
+            found: list[str] = json.loads(await ask("/data/runs") or "[]")
+            return found if len(found) == 2 else []
+
+        found = await until_async(two_runs, 180.0, what=lambda: "\n".join(job.lines("tensorboard:0")))
+        assert sorted(name.removesuffix("/.") for name in found) == ["0", "1"]
+        assert "<title>TensorBoard</title>" in await ask("/")
+
+    asyncio.run(browse(job, "TensorBoard", act))
     engine.write("go", "")
     status = job.succeeded()
     assert job.task("tensorboard:0")["state"] == "killed"
