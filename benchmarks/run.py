@@ -34,6 +34,7 @@ ROWS = (
     "elastic_local",
     "agents10000",
     "upkeep",
+    "metrics",
     "hdfs_log",
     "hdfs_staging",
     "yarn_start",

@@ -132,9 +132,10 @@ def _get_reports() -> _Reports | None:
 def progress(value: float | None = None, *, step: int | None = None, **metrics: float) -> None:
     """Tell how far the program is: `value` of 0 to 1, the step it has completed, and `metrics`, in any combination.
 
-    Value and step are shown with the task. Metrics are meant for charts, which this version does not have yet. Two of
-    them have a meaning now: `step_time`, the seconds that this process works itself in a step, without its waiting for
-    others, and `throughput`, the work that it does a second, in any unit.
+    Value and step are shown with the task. Metrics are charts on the job's page, and are kept with the job: of a task 64
+    names, of 64 characters, and numbers alone (a nan is a gap). Once a second at most the newest of each is sent, and the
+    last ones when the program ends. Two have a meaning: `step_time`, the seconds that this process works itself in a step,
+    without its waiting for others, and `throughput`, the work that it does a second, in any unit.
     """
     latest: dict[str, Any] = {}
     if value is not None:
@@ -147,7 +148,10 @@ def progress(value: float | None = None, *, step: int | None = None, **metrics: 
 
 
 def metrics(**figures: float) -> None:
-    """Tell metrics alone, of anything that float() takes, whatever their names: they are no sign of progress."""
+    """Tell metrics alone, of anything that float() takes, whatever their names: they are no sign of progress.
+
+    They are kept as those of `progress` are.
+    """
     if reports := _get_reports():
         reports.progress({}, {name: _figure(metric) for name, metric in figures.items()})
 

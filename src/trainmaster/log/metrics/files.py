@@ -7,12 +7,13 @@ so is a file of another major version.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import logging
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -117,14 +118,15 @@ def header() -> bytes:
     return json.dumps({"version": VERSION}).encode() + b"\n"
 
 
-def snapshot_lines(rows: Rows, most: int | None) -> Iterator[bytes]:
-    """Yield the lines of series, as many as have at most `most` bytes together."""
-    size = 0
+def snapshot(rows: Rows, most: int | None) -> bytes:
+    """Return a file of series, with as many as it has room for in `most` bytes."""
+    file = io.BytesIO(header())
+    file.seek(0, io.SEEK_END)
     while rows:
         facts, content = rows.popleft()  # its bytes are free from here on
         packed = base64.b64encode(zlib.compress(content, 1)).decode()
         line = json.dumps({**facts, "content": packed}).encode() + b"\n"
-        size += len(line)
-        if most is not None and size > most:
-            return
-        yield line
+        if most is not None and file.tell() + len(line) > most:
+            break
+        file.write(line)
+    return file.getvalue()  # no copy

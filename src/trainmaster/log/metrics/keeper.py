@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.metrics import Store
-from trainmaster.log.metrics.files import SAMPLES, SERIES, File, Rows, files, header, read, snapshot_lines
+from trainmaster.log.metrics.files import SAMPLES, SERIES, File, Rows, files, header, read, snapshot
 from trainmaster.log.storage import Appender, Storage
 
 TAIL = 4 * 1024 * 1024  # bytes of samples; so many again may be in the files of masters that died
@@ -119,7 +119,7 @@ class Keeper:
         is_new = self._appends or not self._n
         self._n += is_new  # where no file can grow, one snapshot of this master is replaced again and again
         file = File(self._epoch, self._n, SERIES)
-        content = header() + b"".join(snapshot_lines(rows, self._most))
+        content = snapshot(rows, self._most)
         self._storage.replace(file.path, content, durable=False)
         self._snapshot = len(content)
         self._due = self._clock() + (LATEST if self._most else min(LATEST, max(SOONEST, len(content) / PACE)))
