@@ -274,8 +274,9 @@ def _called(name: str, value: Any) -> list[str]:
 def rest() -> str:
     """Every endpoint, and the fields of bodies and answers, out of the OpenAPI description."""
     from trainmaster.web.rest.openapi import document
+    from trainmaster.web.rest.routes import ROUTES
 
-    described = document()
+    described = document(ROUTES)
     parts = [
         "# REST",
         "",

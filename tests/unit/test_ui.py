@@ -169,6 +169,10 @@ def test_the_jobs_of_a_place_are_listed_and_searched(place: Path) -> None:
         assert server.ask("/?q=state:failed+digits").jobs == []
         assert server.ask("/?page=2").jobs == []
         assert server.ask("/?page=x").status == 400
+        rest = json.loads(server.ask("/api/v1/jobs?state=live&search=digits").text)
+        assert [job["id"] for job in rest["jobs"]] == ["digits-cccccc"]
+        assert json.loads(server.ask("/api/v1/jobs/letters-bbbbbb").text)["state"] == "failed"
+        assert server.ask("/api/v1/jobs", cookie="", accept="application/json").status == 401
         index = json.loads((place / "index.json").read_text())
         assert len(index["jobs"]) == 3
 

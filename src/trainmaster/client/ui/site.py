@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections.abc import Callable, MutableMapping
@@ -27,7 +28,7 @@ from trainmaster.web.pages.render import STATIC
 if TYPE_CHECKING:
     from trainmaster.client.ui.board import Board
     from trainmaster.client.ui.sources import Source
-    from trainmaster.web.contract import Acts
+    from trainmaster.web.contract import Acts, Facts
 
 KEPT_OPEN = 50  # jobs whose pages are kept; beyond, those that nobody has looked at for longest go
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -79,7 +80,19 @@ class Site:
         )  # fmt: skip
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        await self._app(scope, receive, send)
+        is_rest = scope["type"] == "http" and (scope["path"].startswith("/api/") or scope["path"] == "/metrics")
+        await (self._rest if is_rest else self._app)(scope, receive, send)
+
+    @functools.cached_property
+    def _rest(self) -> App:
+        from trainmaster.client.ui.rest import PlaceJobs, rest_of
+
+        async def open_facts(job: str) -> Facts:
+            opened = await self._opened(job)
+            await opened.facts.open()
+            return opened.facts
+
+        return rest_of(PlaceJobs(self.board, open_facts, self._place.acts))
 
     async def _job(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Answer a request for a page of a job."""

@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,7 +18,9 @@ from trainmaster import __version__
 from trainmaster.web.rest import answers
 from trainmaster.web.rest.encoding import JSON
 from trainmaster.web.rest.requests import NAME, TASK
-from trainmaster.web.rest.routes import ROUTES, Route
+
+if TYPE_CHECKING:
+    from trainmaster.web.rest.routes import Route
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _PATH = {
@@ -30,16 +32,16 @@ _WORDS = frozenset({"description", "minimum", "exclusiveMinimum", "maximum", "ma
 
 
 @functools.cache
-def described() -> bytes:
-    return json.dumps(document()).encode()
+def described(routes: tuple[Route, ...]) -> bytes:
+    return json.dumps(document(routes)).encode()
 
 
-def document() -> dict[str, Any]:
+def document(routes: tuple[Route, ...]) -> dict[str, Any]:
     """Return the whole description."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     error = _content(_reference(answers.Error, schemas))
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, error)
     return {
         "openapi": "3.1.0",

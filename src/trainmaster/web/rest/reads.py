@@ -64,8 +64,8 @@ async def description(call: Call) -> Response:
 
 
 async def metrics(call: Call) -> Response:
-    asked = call.query
-    return json_answer({"series": await call.facts.metrics(asked.task or None, asked.name or None, asked.since)})
+    chosen = call.query
+    return json_answer({"series": await call.facts.metrics(chosen.task or None, chosen.name or None, chosen.since)})
 
 
 async def events(call: Call) -> Response:

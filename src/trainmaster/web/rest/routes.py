@@ -46,7 +46,7 @@ class Route:
 async def openapi(call: Call) -> Response:
     from trainmaster.web.rest.openapi import described
 
-    return Response(described(), media_type=JSON)
+    return Response(described(ROUTES), media_type=JSON)
 
 
 async def scraped(call: Call) -> Response:

@@ -38,13 +38,13 @@ def from_query(model: type[Model], items: Iterable[tuple[str, str]]) -> Model:
         texts.setdefault(name, []).append(text)
     fields = _fields(model, texts, "parameter")
     values = {}
-    for name, found in texts.items():
+    for name, values_of_name in texts.items():
         if fields[name].type == TEXTS:
-            values[name] = _bounded(fields[name], found)
-        elif len(found) > 1:
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"the parameter {name} is there {len(found)} times")
+            values[name] = _bounded(fields[name], values_of_name)
+        elif len(values_of_name) > 1:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"the parameter {name} is there {len(values_of_name)} times")
         else:
-            values[name] = _bounded(fields[name], _from_text(fields[name], found[0]))
+            values[name] = _bounded(fields[name], _from_text(fields[name], values_of_name[0]))
     return model(**values)
 
 
