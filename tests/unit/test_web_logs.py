@@ -272,7 +272,7 @@ def test_what_is_left_out_and_long_lines_are_named(tmp_path: Path) -> None:
         assert "left out here, to keep within the log" in answer.text
         assert shown(answer.text) == ["a" * 99]
         answer = await get(pages(facts), link(answer.text, "later"))
-        assert "5,000 more characters of this line" in answer.text
+        assert "7,000 more characters of this line" in answer.text
         (rest,) = [row for row in LINE.findall(answer.text) if row[2] == "rest"]
         assert rest[1] == f"b1-{100 + 5_000_000}"
         window = await window_before(facts, TASK, 1, 100 + 5_000_000)

@@ -44,7 +44,7 @@ from trainmaster.web.pages.logs.windows import (
 from trainmaster.web.pages.render import HEADERS, dom_id, render
 
 SIDE = 6  # logs side by side
-FOLD = 4000  # characters of a line until the rest is folded
+FOLD = 2000  # characters of a line until the rest is folded
 ATTEMPTS = 20  # that a page links to
 _LONGEST_TEXT = 200  # characters that can be searched for
 
