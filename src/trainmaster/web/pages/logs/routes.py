@@ -219,7 +219,7 @@ class _LogPages:
     async def raw(self, request: Request) -> Response:
         task = request.path_params["task"]
         attempt, _, _ = await self._attempt(request)
-        job = str(self._facts.description().get("id") or "job")
+        job = self._facts.shown_status()["job"]
         name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{job}-{task}-{attempt}.log")
 
         async def content() -> AsyncIterator[bytes]:

@@ -32,6 +32,7 @@ SHOWN = 32 * 1024  # bytes in one piece of news
 BEHIND = 512 * 1024  # bytes that a place may be behind before it skips
 NEWEST = 16 * 1024  # bytes before the end that are shown after a skip
 SETTLE = 0.02  # s that a piece waits for more
+AGAIN = 1.0  # s until a task that prints nothing is looked at again, for a status may be a little old
 QUIET = 15.0  # s after which a silent stream shows that it is there
 _OPEN = 64 * 1024  # bytes kept of a line without an end
 _FINAL = ("succeeded", "failed", "killed", "lost")
@@ -101,7 +102,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
             yield News(place, over=True)
             return
         else:
-            version = await facts.changed(version, QUIET)
+            version = await facts.changed(version, AGAIN)
 
 
 async def stream(
