@@ -40,7 +40,7 @@ _FINAL = ("succeeded", "failed", "killed", "lost")
 
 @attrs.frozen(slots=True)
 class Place:
-    """Where a reader of a log stands."""
+    """The place in a log where a reader stands."""
 
     task: str
     attempt: int
@@ -49,7 +49,7 @@ class Place:
 
 @attrs.frozen(slots=True)
 class News:
-    """What came after a place, and the place after it."""
+    """The lines that came after a place, and the place after them."""
 
     place: Place
     lines: Sequence[Line] = ()
