@@ -23,6 +23,7 @@ ROWS = (
     "first_line",
     "bulk_output",
     "help",
+    "log_page",
     "memory",
     "checkpoint_memory",
     "tasks200",

@@ -46,10 +46,10 @@ class PrintedLogs:
     # -- facts --
 
     def description(self) -> Mapping[str, Any]:
-        return {"id": "digits-abcdef", "job": {"name": "digits"}}
+        return {"job": {"name": "digits"}}
 
     def shown_status(self) -> dict[str, Any]:
-        return {"ended": self.ended, "epoch": 1, "tasks": list(self.rows.values())}
+        return {"job": "digits-abcdef", "ended": self.ended, "epoch": 1, "tasks": list(self.rows.values())}
 
     async def changed(self, version: int, within: float) -> int:
         async with self._news:

@@ -415,3 +415,26 @@ def test_a_status_that_readers_share_is_encoded_once(host: Host, monkeypatch: py
     assert encoded.status(shown) is encoded.status(shown)
     assert json.loads(encoded.status({"tasks": []})) == {"tasks": []}
     assert json.loads(encoded.item({"event": {"n": 1}})) == {"event": {"n": 1}}
+
+
+def test_a_masters_log_is_followed_by_its_epoch(host: Host, tmp_path: Path) -> None:
+    """The master looks at its own log again and again, and reads that of an earlier epoch to its end."""
+    folder = tmp_path / "logs" / "master"
+    folder.mkdir(parents=True)
+    (folder / "1.log").write_text("first\n")
+    (folder / "2.log").write_text("second\n")
+
+    async def act() -> None:
+        host.state.epoch = 2
+        assert await host.feed.stored("master", 1) == (1, 6)
+        assert await host.feed.stored("master") == (2, 7)
+        assert [piece["data"] async for piece in host.feed.log("master", 1, 0, True)] == ["first\n"]
+        pieces = host.feed.log("master", 2, 0, True)
+        assert (await anext(pieces))["data"] == "second\n"
+        more = asyncio.ensure_future(anext(pieces))
+        (folder / "2.log").write_text("second\nmore\n")
+        assert (await more)["data"] == "more\n"
+        await host.end()
+        assert [piece async for piece in pieces] == []
+
+    asyncio.run(asyncio.wait_for(act(), 60))

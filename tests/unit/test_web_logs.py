@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from html import unescape
 from pathlib import Path
@@ -18,6 +20,8 @@ from printed_logs import Answer, PrintedLogs, get
 from starlette.applications import Starlette
 from waiting import until_async
 
+from trainmaster.client.jobs.past import Past
+from trainmaster.client.jobs.places import job_storage
 from trainmaster.core.spec.job import Logs
 from trainmaster.log.output import mark
 from trainmaster.web.contract import Reader
@@ -272,7 +276,7 @@ def test_what_is_left_out_and_long_lines_are_named(tmp_path: Path) -> None:
         assert "left out here, to keep within the log" in answer.text
         assert shown(answer.text) == ["a" * 99]
         answer = await get(pages(facts), link(answer.text, "later"))
-        assert "5,000 more characters of this line" in answer.text
+        assert "7,000 more characters of this line" in answer.text
         (rest,) = [row for row in LINE.findall(answer.text) if row[2] == "rest"]
         assert rest[1] == f"b1-{100 + 5_000_000}"
         window = await window_before(facts, TASK, 1, 100 + 5_000_000)
@@ -431,5 +435,44 @@ def test_several_logs_are_side_by_side(facts: PrintedLogs) -> None:
         assert 'href="logs/worker%3A0?attempt=1&amp;at=0#b1-0"' in answer.text
         assert (await get(pages(facts), "/logs?tasks=" + ",".join(f"worker:{n}" for n in range(9)))).status == 400
         assert "logs/worker%3A1" in (await get(pages(facts), "/logs")).text
+
+    run(act)
+
+
+PROGRAM = """
+import os, sys
+attempt = os.environ["TRAINMASTER_ATTEMPT"]
+print("\\x1b[32mattempt\\x1b[0m", attempt, "<b>", flush=True)
+sys.stdout.write("".join(f"\\r{n} %" for n in range(101)) + "\\n")
+if attempt == "1":
+    raise ValueError("the first attempt fails")
+"""
+
+
+def test_the_logs_of_a_real_job(tmp_path: Path, home: Any) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "trainmaster.cli", "run", "--name", "real", "--", sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    (job,) = [path.name for path in (tmp_path / "state" / "jobs").iterdir() if path.name.startswith("real-")]
+    facts = PrintedLogs(Path(job_storage(job)), TASK)
+    facts.rows = {row["task"]: row for row in Past(job).status()["tasks"]}
+    facts.ended = 1.0
+
+    async def act() -> None:
+        last = await get(pages(facts), f"/logs/{TASK}")
+        assert shown(last.text) == ["attempt 2 <b>", "100 %"]
+        assert '<span class="f2">attempt</span> 2 &lt;b&gt;' in last.text
+        answer = await get(pages(facts), f"/logs/{TASK}?attempt=1&at=error")
+        assert answer.status == 303
+        answer = await get(pages(facts), f"/logs/{TASK}{answer.headers['location'].partition('#')[0]}")
+        (here,) = [row[2] for row in LINE.findall(answer.text) if "here" in row[0]]
+        assert here == "Traceback (most recent call last):"
+        assert "ValueError: the first attempt fails" in shown(answer.text)
+        assert "Attempt 1: exited with status 1" in answer.text
+        assert "nothing was printed" in (await get(pages(facts), "/logs/master")).text
+        page = Following(facts, f"{TASK},1,0")
+        await page.task
+        assert page.lines[-2:] == ["attempt 2 <b>", "100 %"]
 
     run(act)

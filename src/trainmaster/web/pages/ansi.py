@@ -192,9 +192,9 @@ def legible(letters: int | None, back: int) -> int:
     raise AssertionError("black or white is legible on any colour")
 
 
-def contrast(one: Colour, two: Colour) -> float:
+def contrast(letters: Colour, back: Colour) -> float:
     """Return the contrast of two colours, 1 to 21 (WCAG 2.2, relative luminance)."""
-    low, high = sorted((_luminance(one), _luminance(two)))
+    low, high = sorted((_luminance(letters), _luminance(back)))
     return (high + 0.05) / (low + 0.05)
 
 

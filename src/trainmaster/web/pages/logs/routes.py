@@ -44,7 +44,7 @@ from trainmaster.web.pages.logs.windows import (
 from trainmaster.web.pages.render import HEADERS, dom_id, render
 
 SIDE = 6  # logs side by side
-FOLD = 4000  # characters of a line until the rest is folded
+FOLD = 2000  # characters of a line until the rest is folded
 ATTEMPTS = 20  # that a page links to
 _LONGEST_TEXT = 200  # characters that can be searched for
 
@@ -76,12 +76,12 @@ class Pane:
     words: str = ""  # how the attempt ended
     lead: str = "b"
     address: str = ""
-    here: int | None = None  # the position of the line that was asked for
+    target: int | None = None  # the position of the line that was asked for
     search: re.Pattern[str] | None = None
 
     @property
     def rows(self) -> str:
-        return rows(self.window.lines, self.attempt, self.lead, self.address, self.search, self.here)
+        return rows(self.window.lines, self.attempt, self.lead, self.address, self.search, self.target)
 
 
 class _LogPages:
@@ -108,8 +108,10 @@ class _LogPages:
                 return RedirectResponse(f"{address}#b{attempt}-{line}", 303, HEADERS)
             notice, go_on = _not_found(request, attempt, text, search)
         window = await self._window(request, task, attempt)
-        here = None if is_error else _whole(request, "at")
-        pane = Pane(task, attempt, window, last, is_going, self._words(task, attempt), here=here, search=_pattern(text))
+        target = None if is_error else _whole(request, "at")
+        pane = Pane(
+            task, attempt, window, last, is_going, self._words(task, attempt), target=target, search=_pattern(text)
+        )
         page = render(
             "logs.html", **self._values(request, "logs"), panes=[pane], single=pane, chosen=task, text=text, notice=notice, go_on=go_on,
             attempts=range(last, max(0, last - ATTEMPTS), -1), wrap=query.get("wrap") != "0", tasks=self._tasks(),
@@ -219,7 +221,7 @@ class _LogPages:
     async def raw(self, request: Request) -> Response:
         task = request.path_params["task"]
         attempt, _, _ = await self._attempt(request)
-        job = str(self._facts.description().get("id") or "job")
+        job = self._facts.shown_status()["job"]
         name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{job}-{task}-{attempt}.log")
 
         async def content() -> AsyncIterator[bytes]:
@@ -231,10 +233,10 @@ class _LogPages:
 
 
 def rows(
-    lines: Sequence[Line], attempt: int, lead: str, address: str, search: re.Pattern[str] | None = None, here: int | None = None
+    lines: Sequence[Line], attempt: int, lead: str, address: str, search: re.Pattern[str] | None = None, target: int | None = None
 ) -> str:  # fmt: skip
-    """Return lines as HTML, each under its position. `here`: a position in the line that was asked for."""
-    marked = max((line.position for line in lines if here is not None and line.position <= here), default=None)
+    """Return lines as HTML, each under its position. `target`: a position in the line that was asked for."""
+    marked = max((line.position for line in lines if target is not None and line.position <= target), default=None)
     return "".join(_row(line, attempt, lead, address, search, line.position == marked) for line in lines)
 
 
@@ -283,10 +285,10 @@ def _place(pane: Pane) -> Place:
 
 def _search_places(pane: Pane) -> dict[str, int | None]:
     """Return where a search goes on from the line that is shown, forward and backward; None: from the log's ends."""
-    if pane.here is None:
+    if pane.target is None:
         return {"search_from": None, "search_to": None}
-    later = [line.position for line in pane.window.lines if line.position > pane.here]
-    return {"search_from": min(later, default=pane.window.end), "search_to": pane.here}
+    later = [line.position for line in pane.window.lines if line.position > pane.target]
+    return {"search_from": min(later, default=pane.window.end), "search_to": pane.target}
 
 
 def _not_found(request: Request, attempt: int, text: str, search: Search) -> tuple[str, str]:

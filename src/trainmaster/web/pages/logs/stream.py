@@ -4,7 +4,7 @@ A reader stands at a *place*: a task, an attempt and the position after the last
 place on:
 
 - lines, and the line that has no end yet, which the next news replaces;
-- a skip, where the output is far ahead: a page shows some 300 KiB/s, so what a program prints faster is left out, by its size;
+- a skip, where the output is far ahead: a page shows 128 KiB/s, so what a program prints faster is left out, by its size;
 - a restart, where the task has another attempt: the place is at its beginning then;
 - the end, where nothing more will come.
 
@@ -27,11 +27,12 @@ from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Unknown
 from trainmaster.web.pages.logs.windows import Line, Piece, last_window, window_after
 
-EVERY = 0.2  # s between two pieces of news of a place
-SHOWN = 64 * 1024  # bytes in one piece of news
+EVERY = 0.25  # s between two pieces of news of a place
+SHOWN = 32 * 1024  # bytes in one piece of news
 BEHIND = 512 * 1024  # bytes that a place may be behind before it skips
 NEWEST = 16 * 1024  # bytes before the end that are shown after a skip
 SETTLE = 0.02  # s that a piece waits for more
+AGAIN = 1.0  # s until a task that prints nothing is looked at again, for a status may be a little old
 QUIET = 15.0  # s after which a silent stream shows that it is there
 _OPEN = 64 * 1024  # bytes kept of a line without an end
 _FINAL = ("succeeded", "failed", "killed", "lost")
@@ -39,7 +40,7 @@ _FINAL = ("succeeded", "failed", "killed", "lost")
 
 @attrs.frozen(slots=True)
 class Place:
-    """Where a reader of a log stands."""
+    """The place in a log where a reader stands."""
 
     task: str
     attempt: int
@@ -48,7 +49,7 @@ class Place:
 
 @attrs.frozen(slots=True)
 class News:
-    """What came after a place, and the place after it."""
+    """The lines that came after a place, and the place after them."""
 
     place: Place
     lines: Sequence[Line] = ()
@@ -101,7 +102,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
             yield News(place, over=True)
             return
         else:
-            version = await facts.changed(version, QUIET)
+            version = await facts.changed(version, AGAIN)
 
 
 async def stream(
@@ -168,7 +169,7 @@ async def _attempt_news(facts: Facts, place: Place) -> AsyncGenerator[News, None
                 began = loop.time()
                 yield growing.news(place, batch)
                 await asyncio.sleep(max(0.0, EVERY - (loop.time() - began)))
-                if _size(batch) < SHOWN:
+                if _size(batch) < SHOWN // 2:
                     continue
                 _, stored = await facts.stored(place.task, place.attempt)
                 if is_behind := stored - growing.reached > BEHIND:
@@ -177,20 +178,23 @@ async def _attempt_news(facts: Facts, place: Place) -> AsyncGenerator[News, None
             growing.skip_to(stored - NEWEST)
 
 
-async def _batches(pieces: AsyncIterator[Piece]) -> AsyncGenerator[list[Piece], None]:
-    """Yield pieces as they come, together those that are there at once, up to `SHOWN` bytes."""
-    batch: list[Piece] = []
+async def _batches(pieces: AsyncIterator[Piece]) -> AsyncGenerator[list[_Part], None]:
+    """Yield the parts of pieces as they come, those together that are there at once, up to `SHOWN` bytes."""
+    parts: list[_Part] = []
     reading = asyncio.ensure_future(_next(pieces))
     try:
         while True:
-            done, _ = await asyncio.wait({reading}, timeout=SETTLE if batch else None)
+            done, _ = await asyncio.wait({reading}, timeout=SETTLE if parts else None)
             piece = reading.result() if done else None
             if piece is not None:
-                batch.append(piece)
+                parts += _parts(piece)
                 reading = asyncio.ensure_future(_next(pieces))
-            if batch and (piece is None or _size(batch) >= SHOWN):
-                yield batch
-                batch = []
+            while parts and (piece is None or _size(parts) >= SHOWN):
+                count = 1
+                while count < len(parts) and _size(parts[: count + 1]) <= SHOWN:
+                    count += 1
+                yield parts[:count]
+                del parts[:count]
             if done and piece is None:
                 return
     finally:
@@ -203,8 +207,26 @@ async def _next(pieces: AsyncIterator[Piece]) -> Piece | None:
     return await anext(pieces, None)
 
 
-def _size(batch: Sequence[Piece]) -> int:
-    return sum(piece["next"] - piece["offset"] for piece in batch)
+@attrs.frozen(slots=True)
+class _Part:
+    """A part of a log: its bytes, or how many bytes are left out there."""
+
+    begin: int
+    data: bytes = b""
+    left_out: int = 0
+
+
+def _parts(piece: Piece) -> list[_Part]:
+    """Return a piece in parts that can be shown at once."""
+    begin = piece["offset"]
+    if "left_out" in piece:
+        return [_Part(begin, left_out=piece["left_out"])]
+    data = exact(piece["data"])
+    return [_Part(begin + at, data[at : at + SHOWN]) for at in range(0, len(data), SHOWN)]
+
+
+def _size(parts: Sequence[_Part]) -> int:
+    return sum(len(part.data) for part in parts)
 
 
 @attrs.define(slots=True)
@@ -212,7 +234,7 @@ class _Growing:
     """The lines of a log that grows, cut out of its pieces."""
 
     position: int  # where the open line begins
-    reached: int  # the end of the last piece
+    reached: int  # the end of the last part
     rest: bytes = b""  # the open line, as far as it can be seen
     skipped: int = 0
     in_middle: bool = False  # after a skip: what comes before the next line is left out, too
@@ -223,16 +245,16 @@ class _Growing:
         self.reached = self.position = position
         self.rest, self.in_middle = b"", True
 
-    def news(self, place: Place, batch: Sequence[Piece]) -> News:
+    def news(self, place: Place, parts: Sequence[_Part]) -> News:
         lines: list[Line] = []
-        for piece in batch:
-            if "left_out" in piece:
+        for part in parts:
+            self.reached = part.begin + len(part.data) + part.left_out
+            if part.left_out:
                 lines += [Line(self.position, self.rest)] if self.rest else []
-                lines.append(Line(piece["offset"], left_out=piece["left_out"]))
-                self.position, self.rest = piece["next"], b""
+                lines.append(Line(part.begin, left_out=part.left_out))
+                self.position, self.rest = self.reached, b""
             else:
-                lines += self._cut(piece["offset"], exact(piece["data"]))
-            self.reached = piece["next"]
+                lines += self._cut(part.begin, part.data)
         skipped, self.skipped = self.skipped, 0
         news = News(attrs.evolve(place, position=self.position), lines, skipped)
         if self.rest:
@@ -240,7 +262,7 @@ class _Growing:
         return news
 
     def _cut(self, start: int, data: bytes) -> list[Line]:
-        """Return the lines that a piece completes."""
+        """Return the lines that a part completes."""
         lines: list[Line] = []
         at = data.find(b"\n") + 1 if self.in_middle else 0
         if self.in_middle:

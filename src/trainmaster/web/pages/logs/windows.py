@@ -87,11 +87,10 @@ async def window_around(facts: Facts, task: str, attempt: int, position: int) ->
     begin = max(0, position - WINDOW // 4)
     pieces, is_last = await _read(facts, task, attempt, begin, begin + WINDOW)
     lines, end = _lines(pieces, keep_first=not begin, is_last=is_last)
-    if not (
-        first := sum(line.position <= position for line in lines)
-    ):  # its line is longer than what was read before it
-        lines, end = _lines(pieces, keep_first=True, is_last=is_last)
-        first = 1
+    is_early, is_late = bool(lines) and lines[0].position > position, position >= end
+    if is_early or is_late:  # its line is longer than what was read of it
+        lines, end = _lines(pieces, keep_first=is_early or not begin, is_last=is_last, keep_rest=is_late)
+    first = sum(line.position <= position for line in lines)
     start = max(0, first - LINES // 4)
     if len(lines) > start + LINES:
         end, is_last = lines[start + LINES].position, False
@@ -262,7 +261,7 @@ def _lines(
     """Return the lines, and the position after the last whole one.
 
     `keep_first`: the first bytes begin a line; else they are dropped, as the end of a line. A line without an end is open where nothing
-    follows (`is_last`), is kept where `keep_rest`, and is else left for the next window. The only line is kept in any case.
+    follows (`is_last`), is kept where `keep_rest`, and is else left for the next window. An only line is kept in any case.
     """
     lines: list[Line] = []
     end = 0
@@ -271,7 +270,7 @@ def _lines(
             lines.append(Line(start, left_out=left_out))
             end = start + left_out
             continue
-        if not row and not keep_first and (skipped := data.find(b"\n") + 1):
+        if not row and not keep_first and 0 < (skipped := data.find(b"\n") + 1) < len(data):
             start, data = start + skipped, data[skipped:]
         *whole, rest = data.split(b"\n")
         for text in whole:

@@ -3,7 +3,7 @@
 (() => {
   const logs = document.querySelector(".logs");
   if (!logs) return;
-  const MOST = 6000; // rows of one log; beyond it those that are farthest away go
+  const MOST = 3000; // rows of one log; beyond it those that are farthest away go
   const NEAR = 600; // px from an end at which more is fetched
   const POLL = 2000; // ms
   const single = "single" in logs.dataset;
@@ -20,6 +20,7 @@
 
   const bottom = (pane) => pane.log.scrollHeight - pane.log.scrollTop - pane.log.clientHeight;
   const toEnd = (pane) => { pane.log.scrollTop = pane.log.scrollHeight; };
+  const toMiddle = (pane, row) => { pane.log.scrollTop += row.getBoundingClientRect().top - pane.log.getBoundingClientRect().top - pane.log.clientHeight / 3; };
   const count = (pane) => pane.lines.childElementCount;
 
   function nodes(html) {
@@ -182,7 +183,7 @@
     if (hits[current]) {
       hits[current].classList.add("current");
       follow(panes[0], false);
-      return hits[current].scrollIntoView({ block: "center" });
+      return toMiddle(panes[0], hits[current]);
     }
     const pane = panes[0];
     const query = { attempt: step > 0 ? pane.attempt : pane.first, find: logs.dataset.find };
@@ -208,12 +209,13 @@
   });
   document.querySelector("a.wrap").addEventListener("click", (event) => { event.preventDefault(); wrap(); });
 
+  document.querySelector(".keys")?.removeAttribute("hidden");
   for (const pane of panes) {
     pane.log.classList.remove("tail"); // that showed the end without scripts
     pane.button.hidden = pane.over;
     pane.button.addEventListener("click", () => (pane.following ? follow(pane, false) : theEnd(pane)));
     const here = pane.lines.querySelector(".here");
-    if (here) here.scrollIntoView({ block: "center" });
+    if (here) toMiddle(pane, here);
     else if (pane.last) toEnd(pane);
     if (pane.last && !here) follow(pane, true);
     let waits = false;
