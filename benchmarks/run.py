@@ -42,6 +42,7 @@ ROWS = (
     "kubernetes_deaths",
     "elastic_kubernetes",
     "kubernetes_tasks1000",
+    "pages",
 )
 TEXTS = (
     "checkpoint_copies",

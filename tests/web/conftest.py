@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,21 +76,11 @@ def screenshot(request: pytest.FixtureRequest) -> Screenshot:
     return taken
 
 
-@contextmanager
-def _served(job: str) -> Iterator[str]:
-    with subprocess.Popen([sys.executable, serve.__file__, job], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip()
-        finally:
-            server.kill()
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
     """Serve the pages of a job, and return their address."""
     with ExitStack() as servers:
-        yield lambda job: servers.enter_context(_served(job))
+        yield lambda job: servers.enter_context(serve.served(job)).address
 
 
 @pytest.fixture(scope="package")
@@ -102,10 +90,10 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime:
         patch.setenv("TRAINMASTER_STATE_DIR", str(folder / "state"))
         patch.setenv("TRAINMASTER_RUNTIME_DIR", runtime)
-        with jobs.by_hand(folder / "job") as job, _served(job.id) as address:
+        with jobs.by_hand(folder / "job") as job, serve.served(job.id) as server:
             job.go_on(2)
             job.until_status("step 2", lambda status: all(task.get("step") == 2 for task in status["tasks"]))
-            yield address
+            yield server.address
 
 
 @pytest.fixture

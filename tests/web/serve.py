@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import json
 import socket
+import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 import uvicorn
 
 import trainmaster
@@ -112,6 +115,25 @@ class JobActs:
 
     async def save(self, by: str = "") -> str:
         return str(await asyncio.to_thread(self._run.save))
+
+
+@attrs.frozen
+class Server:
+    """A process that serves a job's pages."""
+
+    address: str
+    pid: int
+
+
+@contextlib.contextmanager
+def served(job: str) -> Iterator[Server]:
+    """Have such a process."""
+    with subprocess.Popen([sys.executable, __file__, job], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Server(process.stdout.readline().strip(), process.pid)
+        finally:
+            process.kill()
 
 
 async def main(job: str) -> None:
