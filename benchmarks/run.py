@@ -44,6 +44,7 @@ ROWS = (
     "kubernetes_deaths",
     "elastic_kubernetes",
     "kubernetes_tasks1000",
+    "pages",
 )
 TEXTS = (
     "checkpoint_copies",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import browser as chromium
 import pytest
+from web import jobs, serve
+
+from trainmaster.core.machine.events import Event
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -17,10 +22,14 @@ SCREENSHOTS = os.environ.get("TRAINMASTER_SCREENSHOTS", "")  # a folder that kee
 
 NewPage = Callable[..., "Page"]
 Screenshot = Callable[["Page", str], None]
+Served = Callable[[str], str]
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=30_000)
     with chromium.started() as started:
         yield started
 
@@ -65,3 +74,35 @@ def screenshot(request: pytest.FixtureRequest) -> Screenshot:
             page.screenshot(path=Path(SCREENSHOTS) / f"{request.node.name}-{name}.png", full_page=True)
 
     return taken
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """Serve the pages of a job, and return their address."""
+    with ExitStack() as servers:
+        yield lambda job: servers.enter_context(serve.served(job)).address
+
+
+@pytest.fixture(scope="package")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the pages of a job that stays at its second step, for tests that only read."""
+    folder = tmp_path_factory.mktemp("steady")
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime:
+        patch.setenv("TRAINMASTER_STATE_DIR", str(folder / "state"))
+        patch.setenv("TRAINMASTER_RUNTIME_DIR", runtime)
+        with jobs.by_hand(folder / "job") as job, serve.served(job.id) as server:
+            job.go_on(2)
+            job.until_status("step 2", lambda status: all(task.get("step") == 2 for task in status["tasks"]))
+            yield server.address
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Iterator[jobs.ByHand]:
+    """A running job of two workers, which do what the test says."""
+    with jobs.by_hand(tmp_path / "job") as job:
+        yield job
+
+
+@pytest.fixture(scope="package")
+def thousand_tasks() -> list[Event]:
+    return jobs.thousand_tasks()
