@@ -57,8 +57,8 @@ def job_screen(seen: Watching, events: Iterable[Facts], now: float, height: int)
         for event in events
     ]
     links = [Text(f"{label}: {address}", "dim") for label, address in status.get("links", {}).items()]
-    taken = len(lines) + len(links) + sum(8 for _ in parts) + 2
-    return Group(rows(seen, now, 2 * max(6, height - taken)), *parts, Text(""), *links, *lines)
+    other_lines = len(lines) + len(links) + sum(8 for _ in parts) + 2
+    return Group(rows(seen, now, 2 * max(6, height - other_lines)), *parts, Text(""), *links, *lines)
 
 
 def top_jobs(jobs: Callable[[], list[Headline]], status: Callable[[str], Facts]) -> None:
