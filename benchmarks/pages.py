@@ -59,8 +59,8 @@ def measure(runs: int) -> list[figures.Row]:
         job = stack.enter_context(jobs.by_hand(Path(folder) / "job", replicas=3))
         server = stack.enter_context(serve.served(job.id))
         job.go_on(1)
-        small = readable(chromium, server.address, runs)
-        large = readable(chromium, stack.enter_context(serve.served(jobs.record(jobs.thousand_tasks()))).address, runs)
+        small = readable(chromium, server, runs)
+        large = readable(chromium, stack.enter_context(serve.served(jobs.record(jobs.thousand_tasks()))), runs)
         delays = events_to_page(chromium, job, server, runs)
         share, memory = open_pages(job, server)
     return [
@@ -76,14 +76,15 @@ def measure(runs: int) -> list[figures.Row]:
     ]
 
 
-def readable(chromium: Browser, address: str, runs: int) -> list[tuple[float, float]]:
+def readable(chromium: Browser, server: serve.Server, runs: int) -> list[tuple[float, float]]:
     """Return the seconds that the server took to answer, and those until the page could be read, in a new session each time."""
     times = []
     for _ in range(runs + 1):
         context = chromium.new_context(viewport={"width": 1280, "height": 800})
         try:
+            context.add_cookies([server.cookie])
             page = context.new_page()
-            page.goto(address, wait_until="load")
+            page.goto(server.address, wait_until="load")
             before, after = until(lambda: browser.evaluated(page, TIMES))  # noqa: B023
             times.append((before / 1000, after / 1000))
         finally:
@@ -93,8 +94,10 @@ def readable(chromium: Browser, address: str, runs: int) -> list[tuple[float, fl
 
 def events_to_page(chromium: Browser, job: jobs.ByHand, server: serve.Server, runs: int) -> list[float]:
     """Save the job's output again and again, and return how long each event of that took to the page."""
-    page = chromium.new_page()
+    context = chromium.new_context()
     try:
+        context.add_cookies([server.cookie])
+        page = context.new_page()
         page.goto(server.address)
         until(lambda: page.locator("#recent li").count())
         browser.evaluated(page, SEEN)
@@ -106,7 +109,7 @@ def events_to_page(chromium: Browser, job: jobs.ByHand, server: serve.Server, ru
         seen = browser.evaluated(page, "window.seen")
         return [seen[str(event["n"])] / 1000 - event["at"] for event in events if str(event["n"]) in seen]
     finally:
-        page.close()
+        context.close()
 
 
 def open_pages(job: jobs.ByHand, server: serve.Server) -> tuple[float, float]:
@@ -116,7 +119,7 @@ def open_pages(job: jobs.ByHand, server: serve.Server) -> tuple[float, float]:
 
     async def scene() -> tuple[float, float]:
         async with asyncio.TaskGroup() as group:
-            readers = [group.create_task(read(server.address)) for _ in range(OPEN)]
+            readers = [group.create_task(read(server)) for _ in range(OPEN)]
             await asyncio.sleep(3.0)
             began, used = time.monotonic(), cpu(process)
             while (passed := time.monotonic() - began) < WATCHED:
@@ -148,14 +151,18 @@ def cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def read(address: str) -> None:
+async def read(server: serve.Server) -> None:
     """Open a page, and read what is new on it until cancelled."""
-    place = urlsplit(address)
+    place = urlsplit(server.address)
     assert place.hostname is not None
     for path in (place.path, f"{place.path}live?v=0"):
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n\r\n".encode())
+            cookie = f"{server.cookie['name']}={server.cookie['value']}"
+            head = f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode())
+            if b" 200 " not in await reader.readline():
+                raise AssertionError(f"no page at {path}")
             while await reader.read(1 << 16):
                 pass
         finally:

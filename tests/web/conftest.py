@@ -40,14 +40,28 @@ def complaints() -> list[str]:
     return []
 
 
+@pytest.fixture(scope="package")
+def cookies() -> list[Any]:
+    """The sessions of all servers so far; their cookies have names of their own."""
+    return []
+
+
 @pytest.fixture
-def new_page(browser: Browser, complaints: list[str]) -> Iterator[NewPage]:
-    """Open a tab of its own session: `new_page(color_scheme="dark", viewport={"width": 360, "height": 800})`."""
-    contexts: list[BrowserContext] = []
+def contexts() -> list[BrowserContext]:
+    """The test's tabs."""
+    return []
+
+
+@pytest.fixture
+def new_page(
+    browser: Browser, complaints: list[str], contexts: list[BrowserContext], cookies: list[Any]
+) -> Iterator[NewPage]:
+    """Open a tab of its own, which has signed in: `new_page(color_scheme="dark", viewport={"width": 360, "height": 800})`."""
 
     def opened(**options: Any) -> Page:
         contexts.append(context := browser.new_context(**options))
         context.set_default_timeout(30_000)
+        context.add_cookies(cookies)
         page = context.new_page()
         chromium.watch(page, complaints)
         return page
@@ -77,14 +91,22 @@ def screenshot(request: pytest.FixtureRequest) -> Screenshot:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    """Serve the pages of a job, and return their address."""
+def served(cookies: list[Any], contexts: list[BrowserContext]) -> Iterator[Served]:
+    """Serve the pages of a job, sign in, and return their address."""
+
+    def address(job: str) -> str:
+        server = servers.enter_context(serve.served(job))
+        cookies.append(server.cookie)
+        for context in contexts:
+            context.add_cookies([server.cookie])
+        return server.address
+
     with ExitStack() as servers:
-        yield lambda job: servers.enter_context(serve.served(job)).address
+        yield address
 
 
 @pytest.fixture(scope="package")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def steady(tmp_path_factory: pytest.TempPathFactory, cookies: list[Any]) -> Iterator[str]:
     """The address of the pages of a job that stays at its second step, for tests that only read."""
     folder = tmp_path_factory.mktemp("steady")
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime:
@@ -93,6 +115,7 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with jobs.by_hand(folder / "job") as job, serve.served(job.id) as server:
             job.go_on(2)
             job.until_status("step 2", lambda status: all(task.get("step") == 2 for task in status["tasks"]))
+            cookies.append(server.cookie)
             yield server.address
 
 

@@ -43,7 +43,7 @@ def bars(spans: Iterable[Span], shown: Range, height: int = 10) -> Markup:
         x = shown.x(span.begin)
         width = max(2.0, round(shown.x(span.end) - x, 1))
         bar = f'<rect x="{x}" width="{width}" height="{height}" class="{escape(span.kind)}"><title>{escape(span.title)}</title></rect>'
-        parts.append(f'<a href="{escape(span.link)}">{bar}</a>' if span.link else bar)
+        parts.append(f'<a href="{escape(span.link)}" tabindex="-1">{bar}</a>' if span.link else bar)
     return Markup(
         f'<svg class="bars" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
     )
