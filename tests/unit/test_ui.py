@@ -153,6 +153,9 @@ def test_a_job_is_killed_by_its_form_alone(tmp_path: Path, home) -> None:
             assert server.ask(kill, "POST", f"csrf={token[1]}", **form, origin="http://evil.example").status == 403
             assert server.ask(kill, "POST", "csrf=wrong", **form).status == 403
             assert server.ask(kill, "POST", f"csrf={token[1]}", **form, cookie="").status == 401
+            rest = f"/api/v1/jobs/{job}/actions/kill"
+            assert server.ask(rest, "POST", "{}", content_type="application/json").status == 403
+            assert server.ask(rest, "GET").status == 405
             assert server.ask(kill, "POST", f"csrf={token[1]}&why=enough", **form).status == 303
             assert until(lambda: 'data-state="killed"' in server.ask(f"/jobs/{job}/").text)
     finally:
@@ -175,6 +178,24 @@ def test_the_jobs_of_a_place_are_listed_and_searched(place: Path) -> None:
         assert server.ask("/api/v1/jobs", cookie="", accept="application/json").status == 401
         index = json.loads((place / "index.json").read_text())
         assert len(index["jobs"]) == 3
+
+
+def test_the_rest_interface_tells_the_same(place: Path) -> None:
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        assert server.ask("/api/v1/jobs", cookie="", accept="application/json").status == 401
+        first = json.loads(server.ask("/api/v1/jobs?limit=2").text)
+        assert ([job["id"] for job in first["jobs"]], first["total"]) == (["letters-bbbbbb", "digits-cccccc"], 3)
+        rest = json.loads(server.ask(f"/api/v1/jobs?limit=2&after={first['next']}").text)
+        assert ([job["id"] for job in rest["jobs"]], rest["next"]) == (["digits-aaaaaa"], None)
+        assert [job["id"] for job in json.loads(server.ask("/api/v1/jobs?state=live").text)["jobs"]] == [
+            "digits-cccccc"
+        ]
+        assert json.loads(server.ask("/api/v1/jobs/letters-bbbbbb").text)["job"] == "letters-bbbbbb"
+        assert server.ask("/api/v1/jobs/none-aaaaaa").status == 404
+        kill = server.ask("/api/v1/jobs/digits-cccccc/actions/kill", "POST", "{}", content_type="application/json")
+        assert kill.status == 403
+        assert "trainmaster_" in server.ask("/metrics").text
 
 
 def test_names_that_are_markup_are_shown_as_text(tmp_path: Path) -> None:
@@ -232,6 +253,37 @@ def test_two_on_one_place_and_one_port(place: Path) -> None:
             assert (first.end(), second.end()) == (130, 130)
             assert second.process.stderr
             assert "is taken" in second.process.stderr.read()
+
+
+def test_a_team_reads_by_tokens_and_changes_nothing(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("# readers\nada 0123456789abcdef\n")
+    with ui("--jobs", str(place), "--listen", "127.0.0.1:18471", "--tokens", str(tmp_path / "tokens")) as server:
+        until(lambda: server.lines)
+        server.address = server.lines[0].strip()
+        assert server.ask("/").status == 401
+        token = {"authorization": "Bearer 0123456789abcdef"}
+        assert len(server.ask("/", **token).jobs) == 3
+        assert server.ask("/jobs/letters-bbbbbb/", **token).status == 200
+        assert server.ask("/jobs/letters-bbbbbb/actions/retry", "POST", "csrf=", **token).status == 405
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--listen", "127.0.0.1:8470"], "nobody is known who may read"),
+        (["--listen", "0.0.0.0:8470", "--tokens", "TOKENS"], "unencrypted"),
+        (["--listen", "8470", "--tokens", "TOKENS"], "is not HOST:PORT"),
+        (["--listen", "127.0.0.1:8470", "--user-header", "x-user"], "from known proxies alone"),
+        (["--listen", "127.0.0.1:8470", "--tokens", "/nothing"], "cannot be read"),
+        (["--listen", "127.0.0.1:8470", "--tokens", "TOKENS", "--tls-cert", "x.pem"], "belong together"),
+        (["--tokens", "TOKENS"], "are of --listen"),
+    ],
+)
+def test_a_team_is_not_served_carelessly(options: list[str], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("ada 0123456789abcdef\n")
+    command = [option.replace("TOKENS", str(tmp_path / "tokens")) for option in options]
+    done = subprocess.run([*TM, "ui", *command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
 
 
 def test_a_place_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
