@@ -180,24 +180,6 @@ def test_the_jobs_of_a_place_are_listed_and_searched(place: Path) -> None:
         assert len(index["jobs"]) == 3
 
 
-def test_the_rest_interface_tells_the_same(place: Path) -> None:
-    with ui("--jobs", str(place)) as server:
-        server.sign_in()
-        assert server.ask("/api/v1/jobs", cookie="", accept="application/json").status == 401
-        first = json.loads(server.ask("/api/v1/jobs?limit=2").text)
-        assert ([job["id"] for job in first["jobs"]], first["total"]) == (["letters-bbbbbb", "digits-cccccc"], 3)
-        rest = json.loads(server.ask(f"/api/v1/jobs?limit=2&after={first['next']}").text)
-        assert ([job["id"] for job in rest["jobs"]], rest["next"]) == (["digits-aaaaaa"], None)
-        assert [job["id"] for job in json.loads(server.ask("/api/v1/jobs?state=live").text)["jobs"]] == [
-            "digits-cccccc"
-        ]
-        assert json.loads(server.ask("/api/v1/jobs/letters-bbbbbb").text)["job"] == "letters-bbbbbb"
-        assert server.ask("/api/v1/jobs/none-aaaaaa").status == 404
-        kill = server.ask("/api/v1/jobs/digits-cccccc/actions/kill", "POST", "{}", content_type="application/json")
-        assert kill.status == 403
-        assert "trainmaster_" in server.ask("/metrics").text
-
-
 def test_names_that_are_markup_are_shown_as_text(tmp_path: Path) -> None:
     job = Job(LocalStorage(tmp_path), "a-aaaaaa", 100.0, folder="")
     job.tell("ended", 101.0, state="failed", reason="<script>alert(1)</script>")
