@@ -153,6 +153,9 @@ def test_a_job_is_killed_by_its_form_alone(tmp_path: Path, home) -> None:
             assert server.ask(kill, "POST", f"csrf={token[1]}", **form, origin="http://evil.example").status == 403
             assert server.ask(kill, "POST", "csrf=wrong", **form).status == 403
             assert server.ask(kill, "POST", f"csrf={token[1]}", **form, cookie="").status == 401
+            rest = f"/api/v1/jobs/{job}/actions/kill"
+            assert server.ask(rest, "POST", "{}", content_type="application/json").status == 403
+            assert server.ask(rest, "GET").status == 405
             assert server.ask(kill, "POST", f"csrf={token[1]}&why=enough", **form).status == 303
             assert until(lambda: 'data-state="killed"' in server.ask(f"/jobs/{job}/").text)
     finally:
@@ -232,6 +235,37 @@ def test_two_on_one_place_and_one_port(place: Path) -> None:
             assert (first.end(), second.end()) == (130, 130)
             assert second.process.stderr
             assert "is taken" in second.process.stderr.read()
+
+
+def test_a_team_reads_by_tokens_and_changes_nothing(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("# readers\nada 0123456789abcdef\n")
+    with ui("--jobs", str(place), "--listen", "127.0.0.1:18471", "--tokens", str(tmp_path / "tokens")) as server:
+        until(lambda: server.lines)
+        server.address = server.lines[0].strip()
+        assert server.ask("/").status == 401
+        token = {"authorization": "Bearer 0123456789abcdef"}
+        assert len(server.ask("/", **token).jobs) == 3
+        assert server.ask("/jobs/letters-bbbbbb/", **token).status == 200
+        assert server.ask("/jobs/letters-bbbbbb/actions/retry", "POST", "csrf=", **token).status == 405
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--listen", "127.0.0.1:8470"], "nobody is known who may read"),
+        (["--listen", "0.0.0.0:8470", "--tokens", "TOKENS"], "unencrypted"),
+        (["--listen", "8470", "--tokens", "TOKENS"], "is not HOST:PORT"),
+        (["--listen", "127.0.0.1:8470", "--user-header", "x-user"], "from known proxies alone"),
+        (["--listen", "127.0.0.1:8470", "--tokens", "/nothing"], "cannot be read"),
+        (["--listen", "127.0.0.1:8470", "--tokens", "TOKENS", "--tls-cert", "x.pem"], "belong together"),
+        (["--tokens", "TOKENS"], "are of --listen"),
+    ],
+)
+def test_a_team_is_not_served_carelessly(options: list[str], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("ada 0123456789abcdef\n")
+    command = [option.replace("TOKENS", str(tmp_path / "tokens")) for option in options]
+    done = subprocess.run([*TM, "ui", *command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
 
 
 def test_a_place_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ UNSEEN = "unseen"  # in a job's directory: its cluster's report, where the job i
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
 _VERSION = 2
+_PART = 500  # jobs of a first reading that are shown before it is done
 _INDEX_EVERY = 30.0  # s between two writings of an index by one process
 
 
@@ -166,10 +167,13 @@ class Jobs:
         if self._known is None:
             self._known = self._written = self._read_index()
         known = {}
-        for name in self._place.names():
+        is_first = not self.headlines
+        for number, name in enumerate(self._place.names(), 1):
             known[name] = self._place.headline(self._known.get(name) or self._place.begin(name))
+            if is_first and number % _PART == 0:
+                self.headlines = _newest_first(known)
         self._known = known
-        self.headlines = sorted(known.values(), key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
+        self.headlines = _newest_first(known)
         return self.headlines
 
     def write(self, now: float | None = None) -> None:
@@ -186,6 +190,10 @@ class Jobs:
 
     def _read_index(self) -> dict[str, Headline]:
         return _read_index(self._place.root) or (_read_index(self._cache) if self._cache is not None else {})
+
+
+def _newest_first(jobs: Mapping[str, Headline]) -> list[Headline]:
+    return sorted(jobs.values(), key=lambda job: (job.submitted or 0.0, job.id), reverse=True)
 
 
 def _owner(directory: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVERY_LOCAL, EVERY_ELSEWHERE = 1.0, 5.0  # s between two looks at the place
 SHARE = 5  # and so many times as long as a look took
-FIRST = 30.0  # s that a first look may take before a page opens without it
+FIRST = 2.0  # s that a page waits for the first look; then it shows the jobs that were read so far
 PRESENT = 0.1  # s that a page waits for a later look
 
 
@@ -32,15 +32,19 @@ class Board:
         self._jobs: Jobs | None = None
         self._look: asyncio.Task[None] | None = None
         self._looked_at = -self._every
+        self._has_looked = False
         self._version = 1
         self.headlines: Sequence[Headline] = ()
         self.trouble = ""  # why the place cannot be read now
 
     async def present(self) -> Sequence[Headline]:
         """Return the jobs, newest first: as they are now, where that is known soon."""
-        if self._jobs is None or time.monotonic() > self._looked_at + self._every:
+        if not self._has_looked or time.monotonic() > self._looked_at + self._every:
             look = self._begin_look()
-            await asyncio.wait([look], timeout=FIRST if self._jobs is None else PRESENT)
+            await asyncio.wait([look], timeout=PRESENT if self._has_looked else FIRST)
+        if not self._has_looked and self._jobs is not None:
+            self.headlines = self._jobs.headlines
+            self.trouble = f"The jobs are being read for the first time: {len(self.headlines)} so far"
         return self.headlines
 
     async def changed(self, version: int, within: float) -> int:
@@ -69,6 +73,7 @@ class Board:
             headlines = await in_thread(self._read)
         except TrainmasterError as error:
             trouble = error.message
+        self._has_looked = True
         took = time.monotonic() - began
         self._looked_at = time.monotonic() + min(SHARE * took, 60.0)
         self._version += (headlines, trouble) != (self.headlines, self.trouble)
@@ -77,7 +82,7 @@ class Board:
     def _read(self) -> Sequence[Headline]:
         if self._jobs is None:
             self._jobs = self._open_place()
-        with contextlib.suppress(TrainmasterError):
+        with contextlib.suppress(TrainmasterError, OSError):
             self._before()
         headlines = self._jobs.refresh()
         self._jobs.write(time.monotonic())
