@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.options.given import job_argument
+from trainmaster.cli.options.given import job_argument, json_option, print_json, wants_json
 
 
 @click.command("export")
 @job_argument
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
+@json_option
 def command(job: str, directory: str | None) -> None:
     """Write JOB's pages, logs, events and samples into DIRECTORY (default: its id), whose index.html opens in any browser."""
     import asyncio
@@ -36,4 +37,8 @@ def command(job: str, directory: str | None) -> None:
         asyncio.run(write())
     except OSError as error:
         raise storage_failed("write the job's files", str(folder), error) from error
-    click.echo(folder / "index.html")
+    page = str(folder / "index.html")
+    if wants_json():
+        print_json({"page": page})
+    else:
+        click.echo(page)

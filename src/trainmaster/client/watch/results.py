@@ -101,6 +101,7 @@ class Status(TypedDict):
     scaling: dict[str, dict[str, Any]]
     losses: list[Loss]
     gave_up: list[str]
+    events: int
     tokens: NotRequired[dict[str, Any]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from trainmaster.core.metrics import Series
 from trainmaster.web.contract import Acts, Facts, Reader, Unknown
 from trainmaster.web.pages.actions import ACTIONS, check_token, command, perform
 from trainmaster.web.pages.blocks import View, Views
-from trainmaster.web.pages.charts import METRIC, charts, drawn
+from trainmaster.web.pages.charts import METRIC, ROWS, charts, drawn
 from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
@@ -167,10 +167,9 @@ class _Pages:
         """Return the charts of one task, or of the whole job with what its programs report."""
 
         async def read() -> Sequence[Series]:
-            series = list(await self._facts.metrics([task]))
-            if not task:
-                series += [row for row in await self._facts.metrics() if row.task and row.name.startswith(METRIC)]
-            return series
+            tasks = [task] if task else ["", *(entry["task"] for entry in self._facts.shown_status()["tasks"][:ROWS])]
+            series = await self._facts.metrics(tasks)
+            return [row for row in series if row.task == task or row.name.startswith(METRIC)]
 
         series, _ = await self._patience.read(f"samples of {task}", read, NO_SERIES)
         return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
@@ -223,7 +222,11 @@ async def live_answer(request: Request, view: View, reader: Reader) -> Response:
     if reader.live:
         return StreamingResponse(_sent(view, version), media_type="text/event-stream", headers=HEADERS)
     version, changed = await view.changes(version)
-    poller = render("parts/poller.html", version_of_blocks=version, query=_without(request, "v"), again=AGAIN)
+    task = request.path_params.get("task", "")
+    live = f"../tasks/{quote(task)}/live" if task else "live"
+    poller = render(
+        "parts/poller.html", live=live, version_of_blocks=version, query=_without(request, "v"), again=AGAIN
+    )
     return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
 
 
