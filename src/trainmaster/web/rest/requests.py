@@ -107,7 +107,7 @@ class Dump:
 @plain
 class Signal:
     task: str = _task("the task")
-    signal: str = field("its name, like USR1", maxLength=20, pattern=r"[A-Z][A-Z0-9]*([+-][0-9]+)?")
+    signal: str = field("its name, like USR1, or its number", maxLength=20, pattern=r"[A-Za-z0-9]+([+-][0-9]+)?")
     by: str = _by()
 
 
