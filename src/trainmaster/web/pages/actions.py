@@ -103,11 +103,12 @@ ACTIONS: Mapping[str, Action] = {
 }  # fmt: skip
 
 
-def offered(status: Mapping[str, Any]) -> list[str]:
-    """Return the actions that make sense for a job, in the order in which a page shows them."""
+def offered(status: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    """Return the actions that make sense for a job, as its status and its file are, in the order in which a page shows them."""
     if status["state"] in ("succeeded", "failed", "killed"):
         return ["retry"]
-    elastic = ["scale"] if status["scaling"] else []
+    is_elastic = any(isinstance(role.get("replicas"), Mapping) for role in (job.get("roles") or {}).values())
+    elastic = ["scale"] if is_elastic else []
     return [*(["save"] if status["outputs"] else []), *elastic, "kill"]
 
 

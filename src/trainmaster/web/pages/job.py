@@ -55,7 +55,7 @@ class JobPage:
     async def blocks(self) -> Blocks:
         """Return every part that may change, by id."""
         status, description = self._facts.shown_status(), self._facts.description()
-        shown = self._shown(status["tasks"])
+        job, shown = description.get("job") or {}, self._shown(status["tasks"])
         timeline, trouble = await self._read("events", self._facts.timeline, Timeline())
         newest, _ = await self._read("newest events", lambda: self._newest_events(timeline.n), NO_EVENTS)
         names = ["", *(task["task"] for task in shown)]
@@ -64,9 +64,9 @@ class JobPage:
         now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
             "head": render("parts/head.html", **head(status, description)),
-            "actions": render("parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status)]),
+            "actions": render("parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status, job)]),
             "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status), trouble=trouble),
-            "hints": render("parts/hints.html", hints=hints(status, description.get("job") or {}, series)),
+            "hints": render("parts/hints.html", hints=hints(status, job, series)),
             "timeline": render("parts/timeline.html", **time_line(status, timeline, now)),
             "data": render("parts/data.html", **data(status, description)),
             "recent": render("parts/recent.html", events=[(event, event_text(event)) for event in reversed(newest)]),

@@ -25,13 +25,14 @@ class TaskPage:
         task = next((task for task in status["tasks"] if task["task"] == self._task), None)
         if task is None:
             raise Unknown(f"the job has no task {self._task[:80]}")
+        job = self._facts.description().get("job") or {}
         attempts = attempts_by_task(timeline).get(self._task, [])
         begin = status["submitted"]
         shown = Range(begin, status["ended"] or nice_end(begin, max(status["at"], timeline.at)))
         marks = [mark for mark in timeline.marks if mark.task == self._task]
         return {
             "task-head": render("parts/task_head.html", task=task, word=state_word(task)),
-            "task-actions": render("parts/task_actions.html", task=task),
+            "task-actions": render("parts/task_actions.html", task=task, may_cut=job.get("chaos", True)),
             "attempts": render(
                 "parts/attempts.html", attempts=list(reversed(attempts)), bars=bars(spans(attempts, shown, "../"), shown), marks=marks[::-1]
             ),
