@@ -30,9 +30,10 @@ SIGN_IN = "/sign-in"
 OPEN = ("/static/",)  # paths that anybody may read
 SAFE = ("GET", "HEAD")
 _FORM_LIMIT = 16 * 1024  # bytes
+# By the Referrer-Policy `no-referrer`, browsers would send our own forms with `Origin: null` (Fetch standard, "append a request Origin header").
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 }  # fmt: skip
 
