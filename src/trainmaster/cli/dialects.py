@@ -77,6 +77,10 @@ def _do(verb: Any, dialect: Any) -> None:
     from trainmaster.client.jobs.handles import resolve
 
     job = resolve(verb.job)
-    parameters = {"jobs": (job,), "why": "", "no_wait": False, "force": False} if verb.name == "kill" else {"job": job}
+    parameters = (
+        {"jobs": (job,), "why": "", "name": None, "no_wait": False, "force": False}
+        if verb.name == "kill"
+        else {"job": job}
+    )
     command = import_module(f"trainmaster.cli.commands.{'kill' if verb.name == 'kill' else 'status'}").command
     click.get_current_context().invoke(command.callback, **parameters)
