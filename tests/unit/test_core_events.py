@@ -67,10 +67,18 @@ def test_a_higher_major_version_is_refused_naming_both() -> None:
         decode(altered(v="2.0"))
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", "null", "{", '{"v": "1.0"}', "garbage", '{"v":"1.0","n":1,"at":2}'])
+@pytest.mark.parametrize(
+    "line", ["", "{}", "[]", "null", "{", '{"v": "1.0"}', "garbage", '{"v":"1.0","n":1,"at":2}', "[" * 100_000]
+)
 def test_what_is_no_event_is_an_error(line: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (json's own, or ours)
         decode(line)
+
+
+@pytest.mark.parametrize("at", ["x", None, -1, 1e300, float("inf"), float("nan")])
+def test_an_event_at_a_time_that_no_calendar_has_is_no_event(at: Any) -> None:
+    with pytest.raises(ValueError, match="not an event"):
+        decode(altered(at=at))
 
 
 def test_an_event_of_a_type_that_is_not_known_changes_only_the_position() -> None:

@@ -14,7 +14,7 @@ from log_jobs import Job
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.log import index
-from trainmaster.log.index import INDEX, Headline, jobs, note_end
+from trainmaster.log.index import INDEX, Headline, Jobs, OfStorage, jobs, note_end
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 
@@ -46,7 +46,18 @@ def test_the_newest_job_is_first(tmp_path: Path) -> None:
     assert ended == Headline("digits-aaaaaa", "digits", "failed", "exit", 100.0, 110.0, 170.0, 6, 1, user=USER, tasks=1)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"version":1,"jobs":[{"id":"x","more":1}]}', b"null"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"{",
+        b"[]",
+        b'{"version":1,"jobs":[{"id":"x","more":1}]}',
+        b"null",
+        b'{"version":2,"jobs":[{"id":"a-aaaaaa","submitted":"x"}]}',
+    ],
+)
 def test_the_index_is_a_cache(tmp_path: Path, content: bytes | None) -> None:
     state = LocalStorage(tmp_path)
     Job(state, "a-aaaaaa", 100.0).tell("ended", 101.0, state="succeeded")
@@ -87,6 +98,36 @@ def test_a_log_that_cannot_be_read_says_why_and_hides_no_other(tmp_path: Path) -
     assert [job.id for job in found] == ["bad-bbbbbb", "good-aaaaaa"]
     assert "version 9.0" in found[0].unreadable
     assert not found[1].unreadable
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"job": {"roles": [1]}}, {"job": {}, "since": "x"}, {"job": 3}, {"job": {"roles": {"worker": {"replicas": "x"}}}}],
+)
+def test_a_field_of_a_wrong_type_hides_no_other_job(data: dict[str, Any], tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    Job(state, "good-aaaaaa", 100.0)
+    bad = open_writer(LocalStorage(tmp_path / "jobs" / "bad-bbbbbb"), 1, 0)
+    bad.append([encode(Event(1, 200.0, 1, "submitted", data))], sync=True)
+    headlines = {job.id: job for job in jobs(state)}
+    assert not headlines["good-aaaaaa"].unreadable
+    assert "event 1 (submitted)" in headlines["bad-bbbbbb"].unreadable
+
+
+def test_texts_of_a_log_take_little_room_in_the_list(tmp_path: Path) -> None:
+    state = LocalStorage(tmp_path)
+    Job(state, "a-aaaaaa", 100.0, user="u" * 10_000).tell("ended", 101.0, state="failed", reason="r" * 10_000)
+    (job,) = jobs(state)
+    assert len(job.user + job.reason) < 1000
+
+
+def test_a_job_of_a_place_that_cannot_be_read_is_so_at_each_look(tmp_path: Path) -> None:
+    place = LocalStorage(tmp_path)
+    Job(place, "bad-bbbbbb", 200.0, folder="").writer.append(
+        [b'{"v":"9.0","n":2,"at":3,"epoch":1,"type":"ended"}\n'], sync=True
+    )
+    looks = Jobs(OfStorage(place))
+    assert [looks.refresh()[0].word for _ in range(3)] == ["unreadable"] * 3
 
 
 def test_events_that_do_not_count_are_forgotten(tmp_path: Path) -> None:

@@ -199,6 +199,15 @@ def test_an_id_leads_nowhere_else(place: Path, job: str) -> None:
         assert "<script>" not in answer.text
 
 
+def test_browsers_keep_the_files_of_pages(place: Path) -> None:
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        for root in ("", "/jobs/digits-aaaaaa"):
+            answer = server.ask(f"{root}/static/style.css")
+            assert (answer.status, answer.headers["cache-control"]) == (200, "no-cache")
+            assert server.ask(f"{root}/static/style.css", if_none_match=answer.headers["etag"]).status == 304
+
+
 def test_one_job_in_trouble_is_one_line_and_the_others_are_as_ever(place: Path) -> None:
     bad = Job(LocalStorage(place), "newer-dddddd", 100.0, folder="")
     bad.writer.append([b'{"v":"9.0","n":2,"at":3,"epoch":1,"type":"ended"}\n'], sync=True)

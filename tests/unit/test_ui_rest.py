@@ -9,18 +9,19 @@ import pytest
 from rest_server import JOB, Acts, Facts, Server, serving
 
 from trainmaster.client.ui.rest import PlaceJobs, rest_of
-from trainmaster.core.errors import NotFound
+from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.log.index import Headline
 from trainmaster.web.contract import Reader
 
 NAMES = (JOB, "text-bbbbbb", "text-cccccc")
+NEWER = "text-dddddd"  # a job whose log is of a later version
 
 
 class Board:
     """Three jobs: one runs, and the two others are over."""
 
     async def present(self) -> list[Headline]:
-        states = ("running", "failed", "succeeded")
+        states = ("running", "failed", "succeeded") if len(NAMES) == 3 else ("running", "running")
         return [Headline(name, name[:-7], state, user="ann") for name, state in zip(NAMES, states, strict=True)]
 
 
@@ -34,6 +35,8 @@ def server(acts: Acts) -> Iterator[Server]:
     async def open_facts(job: str) -> Facts:
         if job not in NAMES:
             raise NotFound(f"there is no job {job}")
+        if job == NEWER:
+            raise BadInput("this event log is of version 2.0")
         return Facts()
 
     app = rest_of(PlaceJobs(Board(), open_facts, lambda job: acts if job == JOB else None))  # type: ignore[arg-type]
@@ -59,6 +62,13 @@ def test_one_of_them(server: Server) -> None:
     assert server.ask(f"/api/v1/jobs/{NAMES[1]}").status == 200
     assert server.ask("/api/v1/jobs/none-aaaaaa").status == 404
     assert f'job="{JOB}"' in server.ask("/metrics").body.decode()
+
+
+def test_a_job_that_cannot_be_read_hides_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.NAMES", (NEWER, JOB))
+    assert server.ask(f"/api/v1/jobs/{NEWER}").status == 503
+    answer = server.ask("/metrics")
+    assert (answer.status, f'job="{JOB}"' in answer.body.decode()) == (200, True)
 
 
 def test_a_change_needs_the_token_of_the_session(server: Server, acts: Acts) -> None:

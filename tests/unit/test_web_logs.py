@@ -252,7 +252,15 @@ def test_hostile_lines_and_names_are_text(facts: PrintedLogs) -> None:
             assert "<img" not in answer.text
             assert "style=" not in answer.text
         assert shown((await get(pages(facts), f"/logs/{TASK}")).text) == [evil, "x", "\ufffd\ufffd"]
-        for bad in ("at=x", "attempt=-1", "attempt=9", "after=1e9", "before=" + "9" * 40, "from=%D9%A1&find=x"):
+        for bad in (
+            "at=x",
+            "attempt=-1",
+            "attempt=9",
+            "after=1e9",
+            "before=" + "9" * 40,
+            "at=" + "9" * 17,
+            "from=%D9%A1&find=x",
+        ):
             assert (await get(pages(facts), f"/logs/{TASK}?{bad}")).status in (400, 404)
         for path in (
             "/logs/worker:9",

@@ -36,6 +36,7 @@ END = "end.json"  # in a job's directory: its headline, once a command of this m
 BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
 _VERSION = 2
 _PART = 500  # jobs of a first reading that are shown before it is done
+_LONGEST = 200  # characters of a job's name, and of other texts that its log gives
 _INDEX_EVERY = 30.0  # s between two writings of an index by one process
 
 
@@ -68,10 +69,22 @@ class Headline:
         return "unreadable" if self.lost else self.state
 
 
+_TYPES = tuple(
+    (field.name, (float, int, type(None)) if field.default is None else int if field.default in (0, -1) else str)
+    for field in attrs.fields(Headline)
+)
+
+
 def _submitted(event: Event) -> dict[str, Any]:
     job, at = event.data.get("job") or {}, event.at
-    facts = {"name": str(job.get("name", "")), "submitted": min(at, event.data.get("since", at)), "tasks": _tasks(job)}
-    return facts | {name: event.data[name] for name in ("user", "engine") if isinstance(event.data.get(name), str)}
+    facts = {
+        "name": str(job.get("name", ""))[:_LONGEST],
+        "submitted": min(at, event.data.get("since", at)),
+        "tasks": _tasks(job),
+    }
+    return facts | {
+        name: event.data[name][:_LONGEST] for name in ("user", "engine") if isinstance(event.data.get(name), str)
+    }
 
 
 def _tasks(job: Mapping[str, Any]) -> int:
@@ -82,14 +95,18 @@ def _tasks(job: Mapping[str, Any]) -> int:
 
 def _ended(event: Event) -> dict[str, Any]:
     reason = event.data.get("reason")
-    return {"state": str(event.data.get("state", "ended")), "reason": str(reason or ""), "ended": event.at}
+    return {
+        "state": str(event.data.get("state", "ended"))[:_LONGEST],
+        "reason": str(reason or "")[:_LONGEST],
+        "ended": event.at,
+    }
 
 
 HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
     "submitted": _submitted,
     "generation-formed": lambda event: {"state": "running", "started": event.at},
     "member-joined": lambda event: {"state": "running", "started": event.at},  # where tasks start one by one
-    "ending": lambda event: {"state": "ending", "reason": str(event.data.get("reason") or "")},
+    "ending": lambda event: {"state": "ending", "reason": str(event.data.get("reason") or "")[:_LONGEST]},
     "ended": _ended,
 }
 _TELLING = re.compile(b'"type":"(?:' + "|".join(map(re.escape, HEADLINES)).encode() + b')"')
@@ -148,6 +165,7 @@ class OfStorage:
             for newer in _read_log(self.storage(known.id), known, self._readers):
                 known = newer
         except (TrainmasterError, ValueError) as failure:
+            self._readers.pop(known.id, None)  # it stands after what cannot be read
             return attrs.evolve(known, unreadable=str(failure).splitlines()[0])
         return known
 
@@ -328,7 +346,12 @@ def _fold_event(known: Headline, event: Event) -> Headline:
     tell = HEADLINES.get(event.type)
     if tell is None:
         return known  # the type's name stood elsewhere in the line
-    news = tell(event)
+    try:
+        news = tell(event)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"the event log is damaged: event {event.n} ({event.type}) has a field of a wrong type"
+        ) from error
     if known.started is not None:
         news.pop("started", None)
     return attrs.evolve(known, **news)
@@ -339,9 +362,17 @@ def _read_index(storage: Storage) -> dict[str, Headline]:
         index: Mapping[str, Any] = json.loads(storage.read(INDEX) or b"{}")
         if index.get("version") != _VERSION:
             return {}
-        return {fields["id"]: Headline(**fields) for fields in index["jobs"]}
+        return {fields["id"]: _checked(Headline(**fields)) for fields in index["jobs"]}
     except (StorageFailed, ValueError, TypeError, KeyError, AttributeError):
         return {}
+
+
+def _checked(headline: Headline) -> Headline:
+    """Return a headline of an index. Raises TypeError where a field is of a wrong type."""
+    for name, types in _TYPES:
+        if not isinstance(getattr(headline, name), types):
+            raise TypeError(name)
+    return headline
 
 
 def _write_index(storage: Storage, headlines: list[Headline]) -> bool:

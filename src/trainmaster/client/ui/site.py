@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 
 from trainmaster.client.jobs.places import LONGEST_ID
 from trainmaster.client.ui.facts import Watched
@@ -23,7 +22,7 @@ from trainmaster.core.errors import NotFound, TrainmasterError
 from trainmaster.web.contract import Reader
 from trainmaster.web.pages.app import job_pages
 from trainmaster.web.pages.jobs import error_page, jobs_page
-from trainmaster.web.pages.render import STATIC
+from trainmaster.web.pages.render import Static
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.board import Board
@@ -71,7 +70,7 @@ class Site:
         self._place = place
         self.board = place.board()
         self._open: dict[str, asyncio.Future[_Open]] = {}
-        static = StaticFiles(directory=STATIC)
+        static = Static()
         self._app = Starlette(
             routes=[
                 Mount("/jobs/{job}/static", static), Mount("/jobs/{job}", self._job),

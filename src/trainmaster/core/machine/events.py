@@ -234,20 +234,22 @@ def encode(event: Event) -> bytes:
         return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
+END_OF_TIME = 1e11  # s since 1970; calendars of platforms end somewhere after it
 _decoder = json.JSONDecoder().raw_decode
 
 
 def decode(line: bytes | str) -> Event:
     """Read the event of one line. Raises ValueError where the line is no event, BadInput where its major version is not ours."""
     text = line.decode() if isinstance(line, bytes) else line
-    record, _ = _decoder(text)
     try:
+        record, _ = _decoder(text)
         version, n, at = record.pop("v"), record.pop("n"), record.pop("at")
         event = Event(n, at, record.pop("epoch"), record.pop("type"), record)
         if type(n) is not int or type(event.type) is not str or type(event.epoch) is not int:
             raise TypeError
-        at + 0.0  # a number
-    except (KeyError, AttributeError, TypeError) as error:
+        if not 0 <= at < END_OF_TIME:  # or not a number
+            raise TypeError
+    except (KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ValueError(f"not an event: {text[:80]!r}") from error
     if version != VERSION and str(version).split(".")[0] != _MAJOR:
         raise BadInput(

@@ -11,7 +11,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.metrics import Series
@@ -23,7 +22,7 @@ from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
 from trainmaster.web.pages.patience import Patience
-from trainmaster.web.pages.render import HEADERS, STATIC, render
+from trainmaster.web.pages.render import HEADERS, Static, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
 
@@ -63,7 +62,7 @@ class _Pages:
         routes = [Route(path, self._guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
         routes.append(Route("/actions/{action}", self._guarded(self.act), methods=["POST"]))
         routes += log_routes(self._facts, self._reader_of, self._values, self._guarded)
-        return Starlette(routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))])
+        return Starlette(routes=[*routes, Mount("/static", Static())])
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Turn errors into pages that say what happened."""

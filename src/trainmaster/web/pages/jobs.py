@@ -15,11 +15,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from trainmaster.web.pages.app import AGAIN, ReaderOf, live_answer, whole
 from trainmaster.web.pages.blocks import Blocks, View, Views
-from trainmaster.web.pages.render import HEADERS, STATIC, render
+from trainmaster.web.pages.render import HEADERS, Static, render
 
 if TYPE_CHECKING:
     from trainmaster.log.index import Headline
@@ -103,7 +102,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
         return checked
 
     routes = [Route("/", guarded(page), methods=["GET"]), Route("/live", guarded(live), methods=["GET"])]
-    return Starlette(routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))])
+    return Starlette(routes=[*routes, Mount("/static", Static())])
 
 
 def error_page(root: str, status: int, text: str, mend: str = "") -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
 from trainmaster import __version__
+from trainmaster.core.machine.events import END_OF_TIME
 from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
 
 FOLDER = Path(__file__).parent
@@ -44,18 +47,34 @@ def render(template: str, **values: Any) -> str:
     return environment().get_template(template).render(values)
 
 
+class Static(StaticFiles):
+    """The files of the pages. Browsers keep them, and ask each time whether they are still the same."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC)
+
+    async def get_response(self, path: str, scope: MutableMapping[str, Any]) -> Response:
+        answer = await super().get_response(path, scope)
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer
+
+
 def has_scripts() -> bool:
     """Tell whether the scripts of other projects are there, which `tools/pages` brings."""
     return (STATIC / "vendor" / "htmx.min.js").exists()
 
 
 def clock(at: float | None) -> str:
-    """Return a time in UTC, to the second."""
-    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    """Return a time in UTC, to the second; "" for one that no calendar has."""
+    return _written("%Y-%m-%d %H:%M:%S UTC", at)
 
 
 def iso(at: float | None) -> str:
-    return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return _written("%Y-%m-%dT%H:%M:%SZ", at)
+
+
+def _written(form: str, at: float | None) -> str:
+    return time.strftime(form, time.gmtime(at)) if at is not None and 0 <= at < END_OF_TIME else ""
 
 
 def dom_id(key: str) -> str:

@@ -68,8 +68,8 @@ def _routed(route: Route, jobs: Jobs, authorize: Authorize, encoded: Encoded) ->
             return _error(HTTPStatus.NOT_FOUND, str(error))
         except EngineFailed as error:  # a storage, say
             return _error(UNREADABLE, str(error))
-        except ValueError as error:  # the job is not in a state for this action
-            return _error(HTTPStatus.CONFLICT, str(error))
+        except ValueError as error:  # the job is not in a state for this action, or its log is not for us to read
+            return _error(UNREADABLE if route.body is None else HTTPStatus.CONFLICT, str(error))
 
     routed = routing.Route(route.path, checked, methods=[route.method])
     routed.methods = {route.method}  # without HEAD, which would run a whole stream

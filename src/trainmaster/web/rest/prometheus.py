@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainmaster.core.errors import TrainmasterError
 from trainmaster.web.contract import LIVE, Jobs, Unknown
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,7 +47,7 @@ async def text(jobs: Jobs) -> bytes:
     for job in (await jobs.listing("", LIVE, "", "", JOBS))["jobs"]:
         try:
             facts, _ = await jobs.find(job["id"])
-        except Unknown:  # it went away meanwhile
+        except (Unknown, TrainmasterError):  # it went away meanwhile, or its log cannot be read: the others are shown
             continue
         for name, labels, value in samples(facts.shown_status()):
             if isinstance(value, int | float):

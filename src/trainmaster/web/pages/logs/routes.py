@@ -46,6 +46,7 @@ from trainmaster.web.pages.render import HEADERS, dom_id, render
 SIDE = 6  # logs side by side
 FOLD = 2000  # characters of a line until the rest is folded
 ATTEMPTS = 20  # that a page links to
+_DIGITS = 12  # of a position: file systems refuse much longer ones
 _LONGEST_TEXT = 200  # characters that can be searched for
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -335,6 +336,6 @@ def _whole(request: Request, name: str) -> int | None:
     text = request.query_params.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise ValueError(f"{name} is no whole number: {text[:40]!r}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        raise ValueError(f"{name} is no whole number of at most {_DIGITS} digits: {text[:40]!r}")
     return int(text)

@@ -150,7 +150,7 @@ def written(places: Sequence[Place]) -> str:
 
 def places_from(text: str) -> list[Place]:
     """Read places back. Raises ValueError where they are none."""
-    matches = [re.fullmatch(r"([^,]+),(\d{1,9}),(\d{1,18})", part, re.ASCII) for part in text.split(" ")]
+    matches = [re.fullmatch(r"([^,]+),(\d{1,9}),(\d{1,12})", part, re.ASCII) for part in text.split(" ")]
     places = [Place(match[1], int(match[2]), int(match[3])) for match in matches if match]
     if len(places) < len(matches):
         raise ValueError(f"these are no places in logs: {text[:80]!r}")
