@@ -19,7 +19,7 @@ async def events_page(facts: Facts, values: Mapping[str, Any], text: str, before
 
     At most `SPAN` events are looked through; the page has a link that goes on from there.
     """
-    last = (await facts.timeline()).n
+    last = int(facts.shown_status()["events"])
     end = before or last + 1
     begin = max(0, end - 1 - (SPAN if text else PAGE))
     rows: deque[tuple[Mapping[str, Any], str]] = deque(maxlen=PAGE)

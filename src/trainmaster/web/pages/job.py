@@ -57,7 +57,7 @@ class JobPage:
         status, description = self._facts.shown_status(), self._facts.description()
         job, shown = description.get("job") or {}, self._shown(status["tasks"])
         timeline, trouble = await self._read("events", self._facts.timeline, Timeline())
-        newest, _ = await self._read("newest events", lambda: self._newest_events(timeline.n), NO_EVENTS)
+        newest, _ = await self._read("newest events", lambda: self._newest_events(status["events"]), NO_EVENTS)
         names = ["", *(task["task"] for task in shown)]
         series, unread = await self._read("samples", lambda: self._facts.metrics(tasks=names), NO_SERIES)
         trouble = trouble or unread
