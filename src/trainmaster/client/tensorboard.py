@@ -25,6 +25,7 @@ from trainmaster.client.jobs.places import absolute, job_storage, site_of, state
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.spec.job import (
     BOARD,
+    BOARD_LABEL,
     COPIED,
     EVENT_FILES,
     MIB,
@@ -65,7 +66,7 @@ def with_board(job: Job, base: Path, engine: str) -> Job:
         ports={"board": 0}, workdir=SHARED, stop=Stop(grace=1.0),
     )  # fmt: skip
     return attrs.evolve(
-        job, roles={**job.roles, BOARD: role}, links={"TensorBoard": Link(role=BOARD, port="board", path="/"), **job.links}
+        job, roles={**job.roles, BOARD: role}, links={BOARD_LABEL: Link(role=BOARD, port="board", path="/"), **job.links}
     )  # fmt: skip
 
 
@@ -124,6 +125,20 @@ def event_folders(job_id: str) -> dict[str, str]:
         if folder not in runs.values() and _has_events(folder):
             runs[run] = folder
     return runs
+
+
+def has_event_files(job_id: str) -> bool:
+    """Tell whether a job has event files. Raises StorageFailed."""
+    return any(_has_events(folder) for _, folder in _places(job_id, described(job_id), site_of(job_id)))
+
+
+def no_event_files(jobs: str) -> NotFound:
+    """Return the error that the jobs, as a sentence names them, have no event files."""
+    return NotFound(
+        f"{jobs} has no event files",
+        mend="they are looked for in its outputs, at its checkpoint's path on this machine, and in its tensorboard.logs",
+        anchor="no-event-files",
+    )
 
 
 def _places(job_id: str, job: Job, site: Mapping[str, object]) -> Iterator[tuple[str, str]]:

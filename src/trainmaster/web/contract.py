@@ -126,6 +126,21 @@ class Acts(Protocol):
         ...
 
 
+class Links(Protocol):
+    """The pages that one job's programs serve, as a proxy of ours shows them."""
+
+    async def has_event_files(self) -> bool:
+        """Tell whether the job has left event files, over which TensorBoard can be started. Raises StorageFailed."""
+        ...
+
+    async def entry(self, label: str) -> str:
+        """Return an address that opens the page once, within a minute; start TensorBoard for a job that has ended.
+
+        Raises Unknown where no program serves such a page, TrainmasterError where TensorBoard does not start.
+        """
+        ...
+
+
 class Jobs(Protocol):
     """The jobs that can be read: the master's own one, or all of a storage place."""
 

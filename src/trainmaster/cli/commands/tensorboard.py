@@ -23,7 +23,6 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
 
     from trainmaster.client import tensorboard
     from trainmaster.client.jobs.places import job_ids
-    from trainmaster.core.errors import NotFound
     from trainmaster.interrupts import Interrupted, interrupting
 
     if every == bool(jobs):
@@ -36,11 +35,7 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
     for error in errors:  # one job that cannot be read keeps nobody from the others
         click.echo(f"warning: {error}", err=True)
     if not runs:
-        raise NotFound(
-            _nobody(jobs),
-            mend="they are looked for in its outputs, at its checkpoint's path on this machine, and in its tensorboard.logs",
-            anchor="no-event-files",
-        )  # fmt: skip
+        raise tensorboard.no_event_files(_names(jobs))
     number = tensorboard.free_port(port)
     address = f"http://127.0.0.1:{number}/"
     if wants_json():
@@ -65,7 +60,7 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
         raise click.ClickException(f"TensorBoard ended with status {status}: it says why above")
 
 
-def _nobody(jobs: tuple[str, ...]) -> str:
+def _names(jobs: tuple[str, ...]) -> str:
     if len(jobs) == 1:
-        return f"{jobs[0]} has no event files"
-    return f"none of {f'these {len(jobs)}' if jobs else 'your'} jobs has event files"
+        return jobs[0]
+    return f"none of {f'these {len(jobs)}' if jobs else 'your'} jobs"

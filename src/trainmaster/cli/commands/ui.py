@@ -42,7 +42,7 @@ def command(
     is printed then, for another browser.
     """
     from trainmaster.client.ui.places import StoragePlace, ThisMachine
-    from trainmaster.client.ui.serving import PORT, TRIES, bound, serve_team, serve_user
+    from trainmaster.client.ui.serving import PORT, PROGRAMS_PORT, TRIES, bound, serve_team, serve_user
 
     if job and (place or listen):
         raise click.UsageError("name a job of this machine, or a place whose jobs are listed")
@@ -58,7 +58,11 @@ def command(
     listener = bound(port or PORT, 0 if port else TRIES)
     if (number := listener.getsockname()[1]) != (port or PORT):
         click.echo(f"port {port or PORT} is taken: this is port {number}", err=True)
-    serve_user(jobs, listener, f"/jobs/{job}/" if job else "/", _announce, None if no_browser else _open_browser)
+    programs = None if place else bound(PROGRAMS_PORT, TRIES)
+    if programs and (number := programs.getsockname()[1]) != PROGRAMS_PORT:
+        click.echo(f"port {PROGRAMS_PORT} is taken: programs' pages are at port {number}", err=True)
+    path = f"/jobs/{job}/" if job else "/"
+    serve_user(jobs, listener, programs, path, _announce, None if no_browser else _open_browser)
 
 
 def _announce(address: str, again: bool) -> None:

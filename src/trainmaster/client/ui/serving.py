@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainmaster.client.ui.team import Listening
 
 LOOPBACK, PORT = "127.0.0.1", 8470
+PROGRAMS_PORT = 8570  # of the pages of programs
 TRIES = 50  # ports after the first
 GRACE = 1  # s that requests under way have at the end
 BACKLOG = 128
@@ -40,10 +41,11 @@ def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
 
 
 def serve_user(
-    place: Place, listener: socket.socket, path: str, announce: Callable[[str, bool], object], opened: Callable[[str], object] | None
+    place: Place, listener: socket.socket, programs: socket.socket | None, path: str, announce: Callable[[str, bool], object],
+    opened: Callable[[str], object] | None,
 ) -> None:  # fmt: skip
-    """Serve the user of this machine. `announce(address, again)`: an address with a code, and whether an earlier code was used. `opened`:
-    called with the first address once it answers.
+    """Serve the user of this machine. `programs`: the listener of the pages of programs; None: these are not opened. `announce(address,
+    again)`: an address with a code, and whether an earlier code was used. `opened`: called with the first address once it answers.
     """
     from trainmaster.web.access import Access, Codes
 
@@ -61,7 +63,7 @@ def serve_user(
     def access(app: Any) -> Access:
         return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True)
 
-    _run(place, listener, access, lambda: opened and opened(addresses[0]))
+    _run(place, listener, access, lambda: opened and opened(addresses[0]), programs)
 
 
 def serve_team(place: Place, team: Listening, announce: Callable[[str], object]) -> None:
@@ -75,7 +77,7 @@ def serve_team(place: Place, team: Listening, announce: Callable[[str], object])
             return Access(app, _sign_in(hint), team.tokens, team.header, secure=bool(team.certificate))
 
         tls = {"ssl_certfile": team.certificate, "ssl_keyfile": team.key} if team.certificate else {}
-        _run(place, listener, access, lambda: announce(team.address), **tls)
+        _run(place, listener, access, lambda: announce(team.address), None, **tls)
 
 
 def _sign_in(hint: str) -> Callable[[str, str], str]:
@@ -88,8 +90,9 @@ def _sign_in(hint: str) -> Callable[[str, str], str]:
 
 
 def _run(
-    place: Place, listener: socket.socket, access: Callable[[Any], Any], ready: Callable[[], object], **tls: Any
-) -> None:
+    place: Place, listener: socket.socket, access: Callable[[Any], Any], ready: Callable[[], object], programs: socket.socket | None,
+    **tls: Any,
+) -> None:  # fmt: skip
     """Serve until a signal asks for the end. Raises Interrupted then."""
     import uvicorn
 
@@ -99,24 +102,33 @@ def _run(
     log.setLevel(logging.ERROR)
 
     class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            await in_thread(ready)
-
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # else it would end us by the signal itself, before the index is written
 
-    async def run() -> int:
-        site = Site(place)
-        config = uvicorn.Config(
-            access(site), interface="asgi3", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
-            date_header=False, timeout_graceful_shutdown=GRACE, ws="websockets-sansio", **tls,
+    class Pages(Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            await in_thread(ready)
+
+    def config(app: Any, **options: Any) -> uvicorn.Config:
+        return uvicorn.Config(
+            app, interface="asgi3", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
+            timeout_graceful_shutdown=GRACE, ws="websockets-sansio", **options,
         )  # fmt: skip
-        server, signals = Server(config), list[int]()
+
+    async def run() -> int:
+        site = Site(place, programs.getsockname()[1] if programs else None)
+        servers: list[tuple[Server, socket.socket]] = [
+            (Pages(config(access(site), date_header=False, **tls)), listener)
+        ]
+        if programs and site.links:
+            servers.append((Server(config(site.links)), programs))
+        signals = list[int]()
 
         def end(number: int) -> None:
-            server.should_exit, server.force_exit = True, bool(signals)
+            for server, _ in servers:
+                server.should_exit, server.force_exit = True, bool(signals)
             signals.append(number)
             log.setLevel(logging.CRITICAL)  # it tells of each stream that it breaks off
 
@@ -124,9 +136,9 @@ def _run(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, end, number)
         look = asyncio.create_task(site.board.present())
-        await server.serve(sockets=[listener])
+        await asyncio.gather(*(server.serve(sockets=[at]) for server, at in servers))
         look.cancel()
-        await in_thread(site.board.close)
+        await site.close()
         return signals[0] if signals else signal.SIGTERM
 
     interrupt(asyncio.run(run()))

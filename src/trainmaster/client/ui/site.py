@@ -6,7 +6,7 @@ import asyncio
 import functools
 import re
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -17,6 +17,7 @@ from starlette.routing import Mount
 
 from trainmaster.client.jobs.places import LONGEST_ID
 from trainmaster.client.ui.facts import Watched
+from trainmaster.client.ui.links import Links, LinksOf
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import NotFound, TrainmasterError
 from trainmaster.web.contract import Reader
@@ -66,9 +67,11 @@ class _Open:
 class Site:
     """The ASGI application. Every request has `state.reader`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, programs: int | None = None) -> None:
+        """`programs`: the port at which `links` is served; None: the pages of programs are not opened from here."""
         self._place = place
         self.board = place.board()
+        self.links = Links(programs, self._status) if programs else None
         self._open: dict[str, asyncio.Future[_Open]] = {}
         static = Static()
         self._app = Starlette(
@@ -81,6 +84,17 @@ class Site:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         is_rest = scope["type"] == "http" and (scope["path"].startswith("/api/") or scope["path"] == "/metrics")
         await (self._rest if is_rest else self._app)(scope, receive, send)
+
+    async def close(self) -> None:
+        """End what was started, and write what a later process need not read again."""
+        if self.links is not None:
+            await self.links.close()
+        await in_thread(self.board.close)
+
+    async def _status(self, job: str) -> Mapping[str, Any]:
+        opened = await self._opened(job)
+        await opened.facts.open()
+        return opened.facts.shown_status()
 
     @functools.cached_property
     def _rest(self) -> App:
@@ -128,7 +142,8 @@ class Site:
         source = await in_thread(self._place.source, job)
         facts = Watched(source, await in_thread(source.description))
         await facts.open()
-        return _Open(facts, job_pages(facts, reader_of, self._place.acts(job), _HOME))
+        links = LinksOf(job, self.links) if self.links is not None else None
+        return _Open(facts, job_pages(facts, reader_of, self._place.acts(job), _HOME, links=links))
 
     def _close_unused(self) -> None:
         done = {job: opening.result() for job, opening in self._open.items() if opening.done()}

@@ -29,7 +29,7 @@ COLLECTIVE = frozenset({"pytorch", "jax"})
 # Roles that serve the others and are stopped when these have ended.
 SERVING = frozenset({"ps", "scheduler"})
 # The role that shows event files to people.
-BOARD = "tensorboard"
+BOARD, BOARD_LABEL = "tensorboard", "TensorBoard"  # the role, and the label of the link to its page
 EVENT_FILES = "tensorboard"  # in the storage of a job of this machine: those of tasks with directories of their own, kept at the end
 # Roles whose end the job does not wait for.
 NOT_COUNTING = SERVING | {"evaluator"}

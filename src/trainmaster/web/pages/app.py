@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import NotFound, TrainmasterError
 from trainmaster.core.metrics import Series
-from trainmaster.web.contract import Acts, Facts, Reader, Unknown
+from trainmaster.web.contract import Acts, Facts, Links, Reader, Unknown
 from trainmaster.web.pages.actions import ACTIONS, check_token, command, perform
 from trainmaster.web.pages.blocks import View, Views
 from trainmaster.web.pages.charts import METRIC, ROWS, charts, drawn
@@ -34,30 +34,35 @@ ReaderOf = Callable[[Request], Reader]
 
 
 def job_pages(
-    facts: Facts, reader_of: ReaderOf, acts: Acts | None = None, home: str = "", *, is_exported: bool = False
+    facts: Facts,
+    reader_of: ReaderOf,
+    acts: Acts | None = None,
+    home: str = "",
+    *,
+    links: Links | None = None,
+    is_exported: bool = False,
 ) -> Starlette:
     """Return the pages of a job. `home`: the address of the list of jobs, relative to the job's root; "" where there is none.
 
-    `is_exported`: the pages are read from files, without a server.
+    `links`: opens the pages of the job's programs; without it their addresses are shown as text. `is_exported`: the pages are read from
+    files, without a server.
     """
-    return _Pages(facts, reader_of, acts, home, is_exported).application()
+    return _Pages(facts, reader_of, acts, home, links, is_exported).application()
 
 
 class _Pages:
-    def __init__(self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str, is_exported: bool) -> None:
-        self._facts, self._reader_of, self._acts, self._home, self._is_exported = (
-            facts,
-            reader_of,
-            acts,
-            home,
-            is_exported,
-        )
+    def __init__(
+        self, facts: Facts, reader_of: ReaderOf, acts: Acts | None, home: str, links: Links | None, is_exported: bool
+    ) -> None:
+        self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
+        self._links, self._is_exported = links, is_exported
         self._views, self._patience = Views(facts), Patience()
 
     def application(self) -> Starlette:
         gets = {
             "/": self.job, "/live": self.live, "/tasks/{task}": self.task, "/tasks/{task}/live": self.live, "/timeline": self.timeline,
             "/events": self.events, "/configuration": self.configuration, "/metrics.json": self.metrics, "/actions/{action}": self.ask,
+            "/links/{label:path}": self.link,
         }  # fmt: skip
         routes = [Route(path, self._guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
         routes.append(Route("/actions/{action}", self._guarded(self.act), methods=["POST"]))
@@ -74,6 +79,8 @@ class _Pages:
                 return self._error(request, 404, str(error))
             except PermissionError as error:
                 return self._error(request, 403, str(error))
+            except NotFound as error:
+                return self._error(request, 404, error.message, error.mend)
             except ValueError as error:
                 return self._error(request, 400, str(error))
             except TrainmasterError as error:
@@ -117,7 +124,7 @@ class _Pages:
         if task := request.path_params.get("task"):
             return self._views.view(f"task {task}", TaskPage(self._facts, task).blocks)
         choice = Choice(request.query_params.get("tasks", "")[:200], max(1, whole(request, "page", 1)))
-        return self._views.view(f"job {choice}", JobPage(self._facts, choice, self._patience).blocks)
+        return self._views.view(f"job {choice}", JobPage(self._facts, choice, self._patience, self._links).blocks)
 
     async def job(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
@@ -156,6 +163,12 @@ class _Pages:
         return HTMLResponse(
             render("configuration.html", **self._values(request, "configuration"), rows=rows), headers=HEADERS
         )
+
+    async def link(self, request: Request) -> Response:
+        """Lead to the page of a program."""
+        if self._links is None:
+            raise Unknown("pages of programs are not opened from here: the page of the job has their addresses")
+        return RedirectResponse(await self._links.entry(request.path_params["label"]), 303, HEADERS)
 
     # -- what open pages ask for --
 

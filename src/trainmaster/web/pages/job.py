@@ -10,8 +10,9 @@ import attrs
 
 from trainmaster.core.hints import hints
 from trainmaster.core.metrics import Series
+from trainmaster.core.spec.job import BOARD_LABEL
 from trainmaster.core.timeline import Attempt, Mark, Timeline
-from trainmaster.web.contract import Facts
+from trainmaster.web.contract import Facts, Links
 from trainmaster.web.pages.actions import ACTIONS, offered
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
@@ -47,8 +48,8 @@ class Choice:
 class JobPage:
     """The page of one job, as one choice of tasks shows it."""
 
-    def __init__(self, facts: Facts, choice: Choice, patience: Patience) -> None:
-        self._facts, self._choice, self._read = facts, choice, patience.read
+    def __init__(self, facts: Facts, choice: Choice, patience: Patience, links: Links | None = None) -> None:
+        self._facts, self._choice, self._read, self._links = facts, choice, patience.read, links
         self._order: list[str] = []  # the tasks that the table shows: they keep their places while the page is open
         self._known = 0  # of how many tasks they were chosen
 
@@ -64,11 +65,13 @@ class JobPage:
         now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
             "head": render("parts/head.html", **head(status, description)),
-            "actions": render("parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status, job)]),
+            "actions": render(
+                "parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status, job)], board=await self._board(status)
+            ),
             "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status), trouble=trouble),
             "hints": render("parts/hints.html", hints=hints(status, job, series)),
             "timeline": render("parts/timeline.html", **time_line(status, timeline, now)),
-            "data": render("parts/data.html", **data(status, description)),
+            "data": render("parts/data.html", **data(status, description), opens_links=self._links is not None),
             "recent": render("parts/recent.html", events=[(event, event_text(event)) for event in reversed(newest)]),
             "masters": render("parts/masters.html", epochs=timeline.epochs),
         }  # fmt: skip
@@ -89,6 +92,15 @@ class JobPage:
             pages=-(-number // PAGE),
         )  # fmt: skip
         return {**rows, "tasks": (f"{list(rows)} {number} {counts}", table)}
+
+    async def _board(self, status: Figures) -> str:
+        """Return the label of the link that opens TensorBoard; "" where it does not run, and a job that has ended left no event files."""
+        if self._links is None or (BOARD_LABEL not in status["links"] and status["ended"] is None):
+            return ""
+        if BOARD_LABEL in status["links"]:
+            return BOARD_LABEL
+        has_files, _ = await self._read("event files", self._links.has_event_files, False)
+        return BOARD_LABEL if has_files else ""
 
     async def _newest_events(self, last: int) -> list[Figures]:
         return [event async for event in self._facts.events(max(0, last - EVENTS), False)]
