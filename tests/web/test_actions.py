@@ -113,7 +113,9 @@ def test_another_site_does_nothing(
     (tmp_path / "page.html").write_text(FORGED.format(address=address))
     page.goto(f"{site.replace('127.0.0.1', host)}/page.html")
     until(lambda: page.title() and any("frame" in complaint for complaint in complaints), what="the frame is refused")
-    send = SEND.format(address=f"{address}actions/kill", options="mode: 'no-cors', credentials: 'include',", fields="{}")
+    send = SEND.format(
+        address=f"{address}actions/kill", options="mode: 'no-cors', credentials: 'include',", fields="{}"
+    )
     browser.evaluated(page, f"{send}.catch(() => 0)")
     page.get_by_role("button", name="Win").click()
     expect(page.locator("body")).to_contain_text("another site has sent this request")
