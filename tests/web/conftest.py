@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,3 +132,17 @@ def by_hand(tmp_path: Path) -> Iterator[jobs.ByHand]:
 @pytest.fixture(scope="package")
 def thousand_tasks() -> list[Event]:
     return jobs.thousand_tasks()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """Serve the test's directory, as another site does; return its address."""
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import browser
@@ -15,20 +11,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 PAGE = """<!doctype html><html lang=en><head><meta charset=utf-8><title>a page</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'self'"></head><body><main><h1>a page</h1>{}</main></body></html>"""
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[str]:
-    """Serve the test's directory."""
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.parametrize(

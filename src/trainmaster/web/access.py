@@ -30,7 +30,8 @@ SIGN_IN = "/sign-in"
 OPEN = ("/static/",)  # paths that anybody may read
 SAFE = ("GET", "HEAD")
 _FORM_LIMIT = 16 * 1024  # bytes
-# By the Referrer-Policy `no-referrer`, browsers would send our forms with `Origin: null` (Fetch, "append a request Origin header").
+# Under the Referrer-Policy `no-referrer`, browsers send our own forms with `Origin: null` (Fetch standard, "append a request Origin
+# header"), which `_refusal` takes for another site.
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY",

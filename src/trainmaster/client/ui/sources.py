@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from trainmaster.client.jobs.past import Facts, Past
-from trainmaster.client.jobs.places import job_storage
+from trainmaster.client.jobs.places import JOB_FILE, SITE_FILE, job_storage
 from trainmaster.core.errors import NotFound, TrainmasterError
 
 if TYPE_CHECKING:
+    from trainmaster.core.machine.state import State
     from trainmaster.core.spec.job import Job
+    from trainmaster.log.reader import Reader
     from trainmaster.log.storage import Storage
 
 POLL_LOCAL, POLL_ELSEWHERE = 0.25, 2.0  # s between two looks at a log that nobody tells us about
@@ -88,13 +92,59 @@ class OfThisMachine:
 
 
 class Stored(Past):
-    """A job by its storage alone, wherever that is. Nothing else of it is on this machine."""
+    """A job by its storage alone, wherever that is. Nothing else of it is on this machine.
+
+    Its state is folded once, and then brought forward by the events that came: a log of a million events takes seconds to fold.
+    """
 
     def __init__(self, job: str, storage: Storage) -> None:
         self.job, self.storage, self.directory = job, storage, storage
+        self._folding = threading.Lock()
+        self._folded: tuple[State, Reader] | None = None
+
+    def look(self) -> tuple[int, Facts, bool]:
+        """Return the last event's number, the status, and whether all that follows the end is done too."""
+        from trainmaster.core.decide.plan import closed
+        from trainmaster.core.machine.report import status
+
+        with self._folding:
+            try:
+                state = self._forward()
+            except TrainmasterError:
+                self._folded = None  # the reader stands after lines that could not be read
+                raise
+            if state.job is None:
+                raise NotFound(f"{self.job} has no events yet", mend="look again", anchor="no-events")
+            return state.n, status(state), closed(state)
+
+    def status(self) -> Facts:
+        return self.look()[1]
+
+    def _forward(self) -> State:
+        from trainmaster.log.replay import fold_batch, replayed
+
+        if self._folded is None:
+            self._folded = replayed(self.storage)
+            return self._folded[0]
+        state, reader = self._folded
+        last = reader.last
+        while batch := reader.poll():
+            if (
+                batch.first <= last or batch.first > state.n + 1
+            ):  # a later master has not read what we have; or events were dropped
+                self._folded = replayed(self.storage)
+                return self._folded[0]
+            fold_batch(state, reader, batch)
+            last = batch.last
+        return state
 
     @functools.cached_property
     def described(self) -> Job:
+        from trainmaster.core.spec.reading import job_from
+
+        content = self.storage.read(JOB_FILE)  # beside its log; an old one may lack it
+        if content is not None:
+            return job_from(json.loads(content))
         job: Job = self.state().known_job
         return job
 
@@ -104,7 +154,7 @@ class OfPlace:
 
     def __init__(self, job: str, storage: Storage) -> None:
         self.job = job
-        self.past: Past = Stored(job, storage)
+        self.past: Stored = Stored(job, storage)
 
     def check(self) -> None:
         if not self.past.storage.entries("events"):
@@ -115,33 +165,27 @@ class OfPlace:
         return self.past.status()
 
     def items(self, after: int) -> Iterator[Facts]:
-        from trainmaster.core.decide.plan import closed
-        from trainmaster.core.machine.report import status
-        from trainmaster.log.replay import fold_batch, replayed
-
-        state, reader = replayed(self.past.storage)
-        yield {"status": status(state)}
-        while not closed(state):
-            time.sleep(POLL_LOCAL if self.past.storage.local else POLL_ELSEWHERE)
-            last, news = reader.last, False
-            while batch := reader.poll():
-                if batch.first <= last:  # a later master has not read what we have
-                    state, reader = replayed(self.past.storage)
-                else:
-                    fold_batch(state, reader, batch)
-                last, news = reader.last, True
-            yield {"status": status(state)} if news else {"lost": 0.0}
-        yield {"end": status(state)}
+        last, over = -1, False
+        while not over:
+            n, status, over = self.past.look()
+            yield {"status": status} if n != last else {"lost": 0.0}
+            last = n
+            if not over:
+                time.sleep(POLL_LOCAL if self.past.storage.local else POLL_ELSEWHERE)
+        yield {"end": status}
 
     def description(self) -> Facts:
         from trainmaster.core.spec.description import description
         from trainmaster.core.spec.reading import job_to
 
         try:
-            job = job_to(self.past.described)
-        except TrainmasterError:  # the job has no events yet, or its log is damaged, which its status says
-            job = {}
-        return description(job, {}, self.past.storage.url) | {"id": self.job}
+            job, site = job_to(self.past.described), json.loads(self.past.storage.read(SITE_FILE) or b"{}")
+        except (
+            TrainmasterError,
+            ValueError,
+        ):  # the job has no events yet, or its log is damaged, which its status says
+            job, site = {}, {}
+        return description(job, site, self.past.storage.url) | {"id": self.job}
 
     def pieces(self, task: str, attempt: int, offset: int, growing: bool) -> Iterator[Facts]:
         return self.past.log(task, attempt, offset, growing)
