@@ -15,6 +15,7 @@ from typing import Protocol
 from trainmaster.core.errors import TrainmasterError
 
 OFTEN = 0.1  # s between two makings at least
+SELDOM = 2.0  # s between two makings at most, where there is something new: the first one also loads templates
 SHARE = 10  # a view is left as it is for as many times as long as making it took
 LINGER = 10.0  # s that blocks are kept current after the last reader asked
 QUIET = 15.0  # s after which a reader who gets nothing is answered all the same
@@ -95,7 +96,7 @@ class View:
                 took = self._work_done() - began
                 async with self._news:
                     self._news.notify_all()
-                await asyncio.sleep(max(OFTEN, took * SHARE))
+                await asyncio.sleep(min(SELDOM, max(OFTEN, took * SHARE)))
                 known = await self._facts.changed(known, QUIET)
         except Exception as failure:
             if not isinstance(failure, TrainmasterError | LookupError):
