@@ -13,7 +13,7 @@
     return {
       task, log, lines: log.querySelector(".lines"), button: section.querySelector(".follow"), status: section.querySelector("[role=status]"),
       first: Number(attempt), attempt: Number(attempt), begin: Number(begin), end: Number(end), last: "last" in log.dataset, over: "over" in log.dataset,
-      following: false, busy: false, timer: 0,
+      following: false, busy: false, timer: 0, settled: 0,
     };
   });
   let source = null, retry = 0;
@@ -93,6 +93,7 @@
       pane.lines.replaceChildren(nodes(answer.html));
       [pane.first, pane.begin, pane.end, pane.last] = [pane.attempt, answer.begin, answer.end, answer.last];
     });
+    pane.settled = performance.now() + 500; // a scroll that is still under way does not end what was asked for
     toEnd(pane);
     if (!pane.over) follow(pane, true);
   }
@@ -137,7 +138,10 @@
 
   async function poll(pane) {
     const before = pane.end;
-    await alone(pane, async () => news(pane, await part(pane, { attempt: pane.attempt, after: pane.end, follow: 1 })));
+    await alone(pane, async () => {
+      const answer = await part(pane, { attempt: pane.attempt, after: pane.end, follow: 1 });
+      if (pane.following) news(pane, answer); // else the reader has scrolled up meanwhile; the next poll brings it again
+    });
     if (pane.following) pane.timer = setTimeout(poll, pane.end - before > 60000 ? 200 : POLL, pane);
   }
 
@@ -167,7 +171,10 @@
   // -- readers --
 
   function scrolled(pane) {
-    if (pane.following && bottom(pane) > 40) follow(pane, false);
+    if (pane.following && bottom(pane) > 40) {
+      if (performance.now() < pane.settled) toEnd(pane);
+      else follow(pane, false);
+    }
     else if (!pane.following && pane.last && bottom(pane) < 4) follow(pane, true);
     if (pane.log.scrollTop < NEAR && pane.begin > 0) earlier(pane);
     if (!pane.last && bottom(pane) < NEAR) later(pane);
