@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote
@@ -260,9 +261,13 @@ def _lines(text: str) -> str:
 
 
 def out_of_band(html: str) -> str:
-    """Return a block so that htmx puts it in the place of the element with its id."""
-    begin, _, rest = html.partition(" ")
-    return f'{begin} hx-swap-oob="outerMorph" {rest}'
+    """Return a block so that htmx puts it in the place of the element with its id.
+
+    Each stands in a template of its own: after other elements, a parser of HTML drops the tags of a part of a table.
+    """
+    match = re.search(r'id="([^"]+)"', html)
+    assert match is not None, "a block has an id"
+    return f'<hx-partial hx-target="#{match[1]}" hx-swap="outerMorph">{html}</hx-partial>'
 
 
 async def _form(request: Request) -> dict[str, str]:
