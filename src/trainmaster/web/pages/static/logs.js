@@ -13,7 +13,7 @@
     return {
       task, log, lines: log.querySelector(".lines"), button: section.querySelector(".follow"), status: section.querySelector("[role=status]"),
       first: Number(attempt), attempt: Number(attempt), begin: Number(begin), end: Number(end), last: "last" in log.dataset, over: "over" in log.dataset,
-      following: false, busy: false, timer: 0, settled: 0,
+      following: false, busy: false, timer: 0, moved: 0, settled: 0,
     };
   });
   let source = null, retry = 0;
@@ -93,7 +93,8 @@
       pane.lines.replaceChildren(nodes(answer.html));
       [pane.first, pane.begin, pane.end, pane.last] = [pane.attempt, answer.begin, answer.end, answer.last];
     });
-    pane.settled = performance.now() + 500; // a scroll that is still under way does not end what was asked for
+    const now = performance.now();
+    pane.settled = now - pane.moved < 300 ? now + 500 : 0; // a scroll that is still under way does not end what was asked for
     toEnd(pane);
     if (!pane.over) follow(pane, true);
   }
@@ -171,6 +172,7 @@
   // -- readers --
 
   function scrolled(pane) {
+    pane.moved = performance.now();
     if (pane.following && bottom(pane) > 40) {
       if (performance.now() < pane.settled) toEnd(pane);
       else follow(pane, false);
