@@ -53,7 +53,7 @@ class Site:
         self._loop.close()
 
 
-@pytest.fixture(params=[True, False], ids=["streams", "polls"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.full)], ids=["streams", "polls"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path, request.param)
     site.start()

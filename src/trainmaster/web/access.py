@@ -27,7 +27,7 @@ Announce = Callable[[str], object]
 
 SESSIONS = 1000  # the oldest goes
 SIGN_IN = "/sign-in"
-OPEN = ("/static/",)  # paths that anybody may read
+OPEN = ("/static/", "/favicon.ico")  # paths that anybody may read
 SAFE = ("GET", "HEAD")
 _FORM_LIMIT = 16 * 1024  # bytes
 # Under the Referrer-Policy `no-referrer`, browsers send our own forms with `Origin: null` (Fetch standard, "append a request Origin

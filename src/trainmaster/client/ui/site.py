@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse
-from starlette.routing import Mount
+from starlette.responses import FileResponse, HTMLResponse
+from starlette.routing import Mount, Route
 
 from trainmaster.client.jobs.places import LONGEST_ID
 from trainmaster.client.ui.facts import Watched
@@ -76,7 +76,7 @@ class Site:
         static = Static()
         self._app = Starlette(
             routes=[
-                Mount("/jobs/{job}/static", static), Mount("/jobs/{job}", self._job),
+                Route("/favicon.ico", _icon), Mount("/jobs/{job}/static", static), Mount("/jobs/{job}", self._job),
                 Mount("/", jobs_page(self.board, reader_of, place.words)),
             ],
         )  # fmt: skip
@@ -150,6 +150,11 @@ class Site:
         unused = sorted((opened.used, job) for job, opened in done.items() if opened.facts.idle)
         for _, job in unused[: max(0, len(self._open) - KEPT_OPEN)]:
             del self._open[job]
+
+
+async def _icon(request: Request) -> FileResponse:
+    """Return the icon that browsers ask for by themselves, beside pages that name none."""
+    return FileResponse(STATIC / "icon.svg")
 
 
 def reader_of(connection: HTTPConnection | Request) -> Reader:
