@@ -23,7 +23,7 @@ from trainmaster.core.errors import NotFound, TrainmasterError
 from trainmaster.web.contract import Reader
 from trainmaster.web.pages.app import job_pages
 from trainmaster.web.pages.jobs import error_page, jobs_page
-from trainmaster.web.pages.render import Static
+from trainmaster.web.pages.render import STATIC, Static
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.board import Board
