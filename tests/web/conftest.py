@@ -32,7 +32,7 @@ Served = Callable[[str], str]
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=90_000)
     with chromium.started() as started:
         yield started
 
@@ -63,7 +63,7 @@ def new_page(
 
     def opened(**options: Any) -> Page:
         contexts.append(context := browser.new_context(**options))
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(90_000)
         context.add_cookies(cookies)
         page = context.new_page()
         chromium.watch(page, complaints)
