@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from hmac import compare_digest
 from typing import Any
 from urllib.parse import quote
 
 import attrs
 
+from trainmaster.web.access import may_change
 from trainmaster.web.contract import Acts, Reader
 
 Form = Mapping[str, str]
@@ -119,7 +119,7 @@ def command(name: str, job: str, form: Form) -> str:
 
 def check_token(reader: Reader, form: Form) -> None:
     """Raise PermissionError where the form is not one of ours for this reader."""
-    if not reader.may_act or not reader.csrf or not compare_digest(form.get("csrf", "").encode(), reader.csrf.encode()):
+    if not may_change(reader, form.get("csrf", "")):
         raise PermissionError("this form is not of your session; open the page anew")
 
 
