@@ -82,8 +82,9 @@ def by_hand(
             running.until_line("trains", f"worker:{index}")
         yield running
     finally:
-        running.run.kill("the test is over")
-        running.end()
+        if job_storage(running.id).exists():  # the test may have removed it
+            running.run.kill("the test is over")
+            running.end()
 
 
 def hostile(folder: Path) -> Any:

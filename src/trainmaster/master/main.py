@@ -314,7 +314,8 @@ class _Life:
         before = await self._insist(self._last_words)
         first: list[Stimulus] = [MasterStarted(self.epoch, read, self.host.place, before, self.boot)]
         if not state.id:
-            first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted")))
+            user, engine = self.site.get("user"), self.site.get("engine") or registry.DEFAULT
+            first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted"), user, engine))
         else:
             from trainmaster.master.steps import load_listings
 

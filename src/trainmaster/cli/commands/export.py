@@ -12,9 +12,14 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
 @json_option
 def command(job: str, directory: str | None) -> None:
-    """Write JOB's pages, logs, events and samples into DIRECTORY (default: its id), whose index.html opens in any browser."""
+    """Write JOB's pages, logs, events and samples into DIRECTORY (default: its id), whose index.html opens in any browser.
+
+    What cannot be read is named, and the rest written.
+    """
     import asyncio
     from pathlib import Path
+
+    from rich.console import Console
 
     from trainmaster.core.errors import BadInput
     from trainmaster.log.storage import storage_failed
@@ -28,10 +33,16 @@ def command(job: str, directory: str | None) -> None:
         from trainmaster.client.ui.sources import OfThisMachine
         from trainmaster.web.pages.export import export
 
-        source = OfThisMachine(job)
-        facts = Watched(source, source.description())
-        await facts.open()
-        await export(facts, folder)
+        def say(name: str, why: str) -> None:
+            terminal.update(name)
+            if why:
+                click.echo(f"{name} is not there: {why}", err=True)
+
+        with Console(stderr=True).status(f"reading the log of {job}") as terminal:
+            source = OfThisMachine(job)
+            facts = Watched(source, source.description())
+            await facts.open()
+            await export(facts, folder, say)
 
     try:
         asyncio.run(write())

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from trainmaster.client.jobs.backends import backend_of
-from trainmaster.client.jobs.past import Facts, Past
+from trainmaster.client.jobs.past import Facts, Past, check_is_there
 from trainmaster.client.jobs.sweep import resume
 from trainmaster.client.watch.connect import live
 from trainmaster.client.watch.disconnected import Disconnected
@@ -110,6 +110,7 @@ def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
     limit = time.monotonic() + MASTER_BACK
     resumed = False
     while time.monotonic() < limit:
+        check_is_there(job)
         master = live(job)
         if master is not None:
             try:

@@ -28,6 +28,18 @@ def described(job: str) -> Job:
     return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
 
 
+def check_is_there(job: str) -> None:
+    """Raise NotFound where a job that this machine knew was removed."""
+    if not job_storage(job).exists():
+        raise removed(job)
+
+
+def removed(job: str) -> NotFound:
+    return NotFound(
+        f"{job} is not there any more: it was removed", mend="see the others: tm list", anchor="no-such-job"
+    )
+
+
 class Past:
     """A job by its storage."""
 

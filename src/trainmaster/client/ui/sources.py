@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from trainmaster.client.jobs.past import Facts, Past
-from trainmaster.client.jobs.places import JOB_FILE, SITE_FILE, job_storage
+from trainmaster.client.jobs.past import Facts, Past, check_is_there, removed
+from trainmaster.client.jobs.places import JOB_FILE, SITE_FILE
 from trainmaster.core.errors import NotFound, TrainmasterError
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class OfThisMachine:
         self.job, self.past = job, Past(job)
 
     def check(self) -> None:
-        if not job_storage(self.job).exists():
-            raise removed(self.job)
+        check_is_there(self.job)
 
     def status(self) -> Facts:
         from trainmaster.client.watch.connect import status
@@ -189,9 +188,3 @@ class OfPlace:
 
     def pieces(self, task: str, attempt: int, offset: int, growing: bool) -> Iterator[Facts]:
         return self.past.log(task, attempt, offset, growing)
-
-
-def removed(job: str) -> NotFound:
-    return NotFound(
-        f"{job} is not there any more: it was removed", mend="see the others: tm list", anchor="no-such-job"
-    )

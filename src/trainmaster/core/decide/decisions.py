@@ -35,8 +35,8 @@ def decide(state: State, stimulus: stimuli.Stimulus | None, now: float) -> list[
 
 
 def _submitted(state: State, stimulus: stimuli.Submitted, now: float) -> list[Fact]:
-    since = {} if stimulus.since is None else {"since": stimulus.since}
-    return [] if state.id else [("submitted", {"id": stimulus.id, "job": dict(stimulus.job), **since})]
+    known = {name: value for name in ("since", "user", "engine") if (value := getattr(stimulus, name)) is not None}
+    return [] if state.id else [("submitted", {"id": stimulus.id, "job": dict(stimulus.job), **known})]
 
 
 def _master_started(state: State, stimulus: stimuli.MasterStarted, now: float) -> list[Fact]:

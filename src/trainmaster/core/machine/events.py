@@ -79,7 +79,7 @@ def _report(barrier: bool, text: str, **fields: str) -> Kind:
 
 
 EVENTS: dict[str, Kind] = {
-    "submitted": _barrier("the job was submitted", id="text", job="map", since="time?"),
+    "submitted": _barrier("the job was submitted", id="text", job="map", since="time?", user="text?", engine="text?"),
     "master-started": _barrier(
         "master {epoch} started", read="map", place="text", takeovers="whole?", lease="seconds?", boot="map?",
     ),

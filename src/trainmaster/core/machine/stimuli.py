@@ -137,12 +137,15 @@ class Report(Plain):
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Submitted(Plain):
     """The job came into being. `job` is the job as understood (JSON form, secrets redacted). `since`: when its user submitted it, in s
-    since 1970 by that machine's clock, where a cluster may have let it wait for its first master.
+    since 1970 by that machine's clock, where a cluster may have let it wait for its first master. `user`: that user. `engine`: where it
+    runs.
     """
 
     id: str
     job: Mapping[str, Any]
     since: float | None = None
+    user: str | None = None
+    engine: str | None = None
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

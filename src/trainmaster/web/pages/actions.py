@@ -103,13 +103,22 @@ ACTIONS: Mapping[str, Action] = {
 }  # fmt: skip
 
 
-def offered(status: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
-    """Return the actions that make sense for a job, as its status and its file are, in the order in which a page shows them."""
+def buttons(status: Mapping[str, Any], job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Return (label, address below `actions/`, is it grave) of each action that makes sense for a job, as its status and its file are."""
     if status["state"] in ("succeeded", "failed", "killed"):
-        return ["retry"]
-    is_elastic = any(isinstance(role.get("replicas"), Mapping) for role in (job.get("roles") or {}).values())
-    elastic = ["scale"] if is_elastic else []
-    return [*(["save"] if status["outputs"] else []), *elastic, "kill"]
+        chosen = [("retry", "")]
+    else:
+        roles = job.get("roles") or {}
+        elastic = [role for role in roles if isinstance(roles[role].get("replicas"), Mapping)]
+        chosen = [*([("save", "")] if status["outputs"] else []), *(("scale", role) for role in elastic), ("kill", "")]
+    return [
+        (
+            f"{ACTIONS[name].label} {role}".strip(),
+            name + (f"?role={quote(role)}" if role else ""),
+            ACTIONS[name].is_grave,
+        )
+        for name, role in chosen
+    ]
 
 
 def command(name: str, job: str, form: Form) -> str:

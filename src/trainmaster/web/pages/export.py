@@ -27,8 +27,11 @@ _SERVED = re.compile(r'<form .*?</form>|<p class="actions".*?</p>', re.DOTALL)
 _ABSOLUTE = re.compile(r"[a-z]+:|#")
 
 
-async def export(facts: Facts, folder: Path, say: Callable[[str], object] = lambda text: None) -> None:
-    """Write the job into a folder, whose `index.html` is its page. `say` is called with what is being written."""
+Say = Callable[[str, str], object]  # is called with each file that was written, and with each that could not be and why
+
+
+async def export(facts: Facts, folder: Path, say: Say = lambda name, why: None) -> None:
+    """Write the job into a folder, whose `index.html` is its page."""
     application = job_pages(facts, lambda request: Reader(live=False), is_exported=True)
     logs = await _write_logs(facts, folder, say)
     pages, seen = deque([""]), {""}
@@ -38,7 +41,7 @@ async def export(facts: Facts, folder: Path, say: Callable[[str], object] = lamb
         if status != 200:
             continue
         name = file_name(address)
-        say(name)
+        say(name, "")
         depth = name.count("/")
 
         def target(link: str, address: str = address, depth: int = depth) -> str | None:
@@ -100,7 +103,7 @@ def _log_key(address: str) -> tuple[str, int]:
     return unquote(parts.path.removeprefix("logs").strip("/")), int(attempt) if attempt.isdigit() else 0
 
 
-async def _write_logs(facts: Facts, folder: Path, say: Callable[[str], object]) -> dict[tuple[str, int], str]:
+async def _write_logs(facts: Facts, folder: Path, say: Say) -> dict[tuple[str, int], str]:
     """Write every attempt's output; return the names of the files by (task, attempt), attempt 0 being the last."""
     timeline = await facts.timeline()
     attempts = [*timeline.attempts, *((MASTER, epoch.epoch) for epoch in timeline.epochs)]
@@ -110,10 +113,10 @@ async def _write_logs(facts: Facts, folder: Path, say: Callable[[str], object]) 
         pieces = (exact(str(piece["data"])) async for piece in facts.log(task, attempt, 0, False))
         try:
             if await _write_all(folder / name, pieces):
-                say(name)
+                say(name, "")
                 names[task, attempt] = names[task, 0] = name
         except (StorageFailed, LookupError) as error:  # the rest is worth having
-            say(f"{name}: {error}")
+            say(name, str(error))
     return names
 
 

@@ -13,7 +13,7 @@ from trainmaster.core.metrics import Series
 from trainmaster.core.spec.job import BOARD_LABEL
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts, Links
-from trainmaster.web.pages.actions import ACTIONS, offered
+from trainmaster.web.pages.actions import buttons
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
 from trainmaster.web.pages.patience import Patience
@@ -66,7 +66,7 @@ class JobPage:
         blocks: dict[str, str | tuple[str, str]] = {
             "head": render("parts/head.html", **head(status, description)),
             "actions": render(
-                "parts/actions.html", offered=[(name, ACTIONS[name]) for name in offered(status, job)], board=await self._board(status)
+                "parts/actions.html", buttons=buttons(status, job), board=await self._board(status)
             ),
             "alert": render("parts/alert.html", status=status, reason=status["reason"], losses=losses(status), trouble=trouble),
             "hints": render("parts/hints.html", hints=hints(status, job, series)),
