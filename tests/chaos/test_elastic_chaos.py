@@ -99,8 +99,8 @@ def schedules(engine: Local, seeds: Any, count: int, monkeypatch: pytest.MonkeyP
         chaotic(engine, seed, ("task", "group")[seed % 2])
 
 
-def test_4_schedules(engine: Local, seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    schedules(engine, seeds, 4, monkeypatch)
+def test_2_schedules(engine: Local, seeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules(engine, seeds, 2, monkeypatch)
 
 
 @pytest.mark.full

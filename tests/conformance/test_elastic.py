@@ -152,6 +152,7 @@ def test_it_grows_while_that_helps_and_gives_back_what_brings_nothing(engine: En
     assert "of what each of those does" in engine.tm("events", job.id).stdout
 
 
+@pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_it_grows_onto_what_becomes_free_and_begins_from_its_checkpoint(engine: Engine) -> None:
     from trainmaster.host.machine import cores

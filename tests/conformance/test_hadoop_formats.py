@@ -203,6 +203,7 @@ def test_epochs_shuffle_and_the_cache(engine: Engine, place: Store) -> None:
     assert other != cached
 
 
+@pytest.mark.full
 def test_the_cache_spares_the_source_and_keeps_to_its_limit(engine: Engine, countdown: Path) -> None:
     """Which splits are read from the source, the class itself tells."""
     shutil.copy(countdown, engine.folder / "countdown.jar")

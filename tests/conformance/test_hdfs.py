@@ -377,6 +377,7 @@ def test_a_part_of_an_input_prefers_who_has_its_blocks(hdfs: str, hadoop: Cluste
     assert rest == [(), (), ()]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("no_conf")
 def test_who_cannot_be_asked_is_not_preferred() -> None:
     assert preferred_hosts([[Piece("hdfs://localhost:1/data/x")]]) == [()]

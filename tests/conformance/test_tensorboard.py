@@ -156,6 +156,7 @@ def shown_afterwards(engine: Engine, *arguments: str) -> list[str]:
             assert board.wait(60) == 0
 
 
+@pytest.mark.full
 @pytest.mark.needs("submitters-place")
 def test_event_files_in_each_tasks_own_directory_are_shown_and_kept(engine: Engine) -> None:
     job = board_job(engine, "events", workdir="copy")
@@ -167,7 +168,10 @@ def test_event_files_in_each_tasks_own_directory_are_shown_and_kept(engine: Engi
 
 
 @pytest.mark.needs("submitters-place")
-def test_a_job_goes_on_without_tensorboard_where_it_is_not_installed(engine: Engine) -> None:
+def test_a_job_goes_on_without_tensorboard_where_it_is_not_installed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # that of the tests has theirs
     command = ["sh", "-c", "until [ -e seen ]; do sleep 0.02; done"]
     job = engine.submit({"worker": role(command, env={"A": "b"})}, tensorboard="events", environment={"path": "/usr"})
     failed = job.until_status("it has no TensorBoard", lambda status: status["tasks"][-1]["state"] == "failed")

@@ -19,6 +19,7 @@ def result(directory: Path) -> float:
     return float(json.loads((directory / "model" / "result.json").read_text())["accuracy"])
 
 
+@pytest.mark.full
 def test_workers_with_unequal_parts_train_in_step(
     digits: Path, parts: list[Path], place: Place, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, made: Path, home, capsys) -
     assert not (place / "mark").exists()
 
 
+@pytest.mark.full
 def test_requirements_are_installed_once_for_each_interpreter(tmp_path: Path) -> None:
     """What counts is the python3 that programs find, not the one that runs us."""
     package = tmp_path / "package"

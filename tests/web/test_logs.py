@@ -67,6 +67,11 @@ def last_line(page: Page) -> Any:
     return page.locator(".line .text").last
 
 
+def hears_keys(page: Page) -> None:
+    """Wait until the page's script is there."""
+    expect(page.locator(".keys")).to_be_visible()
+
+
 def test_a_log_grows_over_a_restart_to_its_end(site: Site, page: Page) -> None:
     site.print("".join(f"line {n}\n" for n in range(300)) + f"{EVIL}\n 10 %")
     page.goto(f"{site.address}/logs/{TASK}")
@@ -106,6 +111,7 @@ def test_a_reader_finds_the_way_by_keys(site: Site, page: Page) -> None:
         + "later\n" * 3_000
     )
     page.goto(f"{site.address}/logs/{TASK}")
+    hears_keys(page)
     page.keyboard.press("g")
     expect(page.locator(".line .text").first).to_contain_text("line 0 ")
     page.keyboard.press("/")
@@ -113,6 +119,7 @@ def test_a_reader_finds_the_way_by_keys(site: Site, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".here .hit")).to_have_text("line 4999")
     expect(page.locator(".here")).to_be_in_viewport()
+    hears_keys(page)
     page.locator(".log").focus()
     page.keyboard.press("n")
     expect(page.locator(".hit.current")).to_have_text("line 4999")
@@ -120,6 +127,7 @@ def test_a_reader_finds_the_way_by_keys(site: Site, page: Page) -> None:
     expect(page.get_by_text("does not come again after")).to_be_visible()
     page.get_by_role("link", name="First error").click()
     expect(page.locator(".here .text")).to_have_text("ValueError: this")
+    hears_keys(page)
     page.keyboard.press("w")
     expect(page.locator(".logs.unwrapped")).to_be_visible()
     page.keyboard.press("G")

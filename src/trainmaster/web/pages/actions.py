@@ -108,8 +108,8 @@ def buttons(status: Mapping[str, Any], job: Mapping[str, Any]) -> list[tuple[str
     if status["state"] in ("succeeded", "failed", "killed"):
         chosen = [("retry", "")]
     else:
-        roles = job.get("roles") or {}
-        elastic = [role for role in roles if isinstance(roles[role].get("replicas"), Mapping)]
+        replicas = {name: role.get("replicas") or {} for name, role in (job.get("roles") or {}).items()}
+        elastic = [name for name, size in replicas.items() if size.get("min") != size.get("max")]
         chosen = [*([("save", "")] if status["outputs"] else []), *(("scale", role) for role in elastic), ("kill", "")]
     return [
         (

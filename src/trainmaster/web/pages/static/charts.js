@@ -6,6 +6,8 @@
   const place = section.querySelector(".charts");
   const charts = new Map(); // name -> {plot, form, asked, tasks, figure, data, now}
   const EVERY = 3000; // ms
+  const SHORTEST = 10; // s that a chart shows
+  const POWERS = Array.from({length: 60}, (_, power) => 2 ** power);
   const cursor = {sync: {key: "job"}, drag: {x: true, y: false}};
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -45,8 +47,8 @@
     const axis = {stroke: colour("--fine"), grid: {stroke: colour("--rule"), width: 1}, ticks: {stroke: colour("--rule"), width: 1}, font: "11px system-ui"};
     const plot = new uPlot({
       width: Math.max(200, box.clientWidth), height: 150, cursor, legend: {show: false},
-      scales: {x: {time: true}, y: {range: (_, low, high) => range(form, low, high)}},
-      axes: [{...axis, size: 26}, {...axis, size: 62, values: (_, values) => values.map((value) => shown(form, value))}],
+      scales: {x: {time: true, range: (_, first, last) => first === null ? [0, 1] : [first, Math.max(last, first + SHORTEST)]}, y: {range: (_, low, high) => range(form, low, high)}},
+      axes: [{...axis, size: 26}, {...axis, size: 62, ...(form === "bytes" ? {incrs: POWERS} : {}), values: (_, values) => values.map((value) => shown(form, value))}],
       series: [{}, ...tasks.map((_, number) => ({stroke: colour(strokes[number]), width: 1.5, spanGaps: tasks.length > 1, points: {show: false}})),
         ...asked.map(() => ({stroke: colour("--lost"), width: 1, dash: [4, 4], points: {show: false}}))],
       hooks: {setCursor: [(plot) => { const at = plot.cursor.idx; say(charts.get(name), at); }]},
