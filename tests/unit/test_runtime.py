@@ -563,6 +563,32 @@ runtime.progress(7.0, step=1000)
     run(main())
 
 
+@pytest.mark.parametrize("before", ["", "if os.fork(): os.wait(); os._exit(0)"], ids=["", "in-a-child"])
+def test_the_last_report_of_a_program_that_then_is_busy_arrives(
+    home: Home, bare: Path, tmp_path: Path, before: str
+) -> None:
+    code = f"""
+import os, time
+from trainmaster import runtime
+runtime.progress(step=1)
+runtime.metrics(loss=1.0)
+{before}
+runtime.progress(step=2)
+runtime.metrics(loss=0.5)
+while not os.path.exists({str(tmp_path / "enough")!r}): time.sleep(0.02)
+"""
+
+    async def main() -> None:
+        async with scene(home, bare, ShardTable.make([], name="train")) as s:
+            program = await s.run(await s.agent(0), "-c", code)
+            await until_async(lambda: any(item[2] == 2 for item in s.told if item[0] == "progress"))
+            await until_async(lambda: any(item[3] == {"loss": 0.5} for item in s.told if item[0] == "progress"))
+            (tmp_path / "enough").touch()
+            await output(program)
+
+    run(main())
+
+
 def test_a_checkpoint_is_marked_with_what_was_durable_when_it_began(
     home: Home, bare: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from time import monotonic
+from time import monotonic, sleep
 
 from .link import Link
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _EVERY = 0.05  # s between two frames of progress
+_HELD = 0.25  # s after which a report that was held back is sent, where none comes after it
 _PHASE_LIMIT = 0.2  # s that a phase may wait for an agent that is behind
 _EXIT_LIMIT = 0.5  # s that the last report may take at the program's end
 _CHECKPOINT_LIMIT = 5.0  # s that beginning a checkpoint may wait for the agent
@@ -55,6 +56,7 @@ class _Reports:
         self._latest: dict[str, Any] = {}
         self._sent = 0.0
         self._listening = 0  # the process whose thread listens
+        self._late, self._sending = threading.Event(), 0  # a report is held back; the process whose thread sends it
 
     def progress(self, latest: dict[str, Any], metrics: dict[str, Any]) -> None:
         with self._lock:
@@ -63,6 +65,8 @@ class _Reports:
                 self._latest["metrics"] = {**self._latest.get("metrics", {}), **metrics}
             if monotonic() - self._sent >= _EVERY:
                 self.send()
+            else:
+                self._send_later()
 
     def send(self) -> None:
         with self._lock:
@@ -70,6 +74,21 @@ class _Reports:
                 latest, self._latest, self._sent = self._latest, {}, monotonic()
                 if not self.link.post({"op": "progress", **latest}):
                     self._latest = latest  # the newest is sent once the agent is there
+
+    def _send_later(self) -> None:
+        if self._sending != os.getpid():
+            try:
+                threading.Thread(target=self._send_late, name="trainmaster-reports", daemon=True).start()
+            except RuntimeError:  # no thread begins any more: the program ends, which sends what is held back
+                return
+            self._sending = os.getpid()
+        self._late.set()
+
+    def _send_late(self) -> None:
+        while self._late.wait():
+            sleep(_HELD)
+            self._late.clear()
+            self.send()
 
     def phase(self) -> None:
         self.send()
@@ -110,6 +129,7 @@ class _Reports:
         self._lock = threading.RLock()
         self._hearing = threading.Lock()
         self._latest = {}  # the parent sends these
+        self._late = threading.Event()
 
 
 _reports: _Reports | None = None
