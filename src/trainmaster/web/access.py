@@ -21,6 +21,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from trainmaster.web.contract import Reader
+from trainmaster.web.headers import HEADERS, sending
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Any]
 Announce = Callable[[str], object]
@@ -30,13 +31,8 @@ SIGN_IN = "/sign-in"
 OPEN = ("/static/", "/favicon.ico")  # paths that anybody may read
 SAFE = ("GET", "HEAD")
 _FORM_LIMIT = 16 * 1024  # bytes
-# Under the Referrer-Policy `no-referrer`, browsers send our own forms with `Origin: null` (Fetch standard, "append a request Origin
-# header"), which `_refusal` takes for another site.
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
-}  # fmt: skip
+# Browsers heed the first of these on HTTPS and on this machine alone, so pages behind a cluster's proxy go without.
+_HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
 @attrs.frozen(slots=True)
@@ -97,7 +93,7 @@ class ProxyHeader:
 class Access:
     """The ASGI application around all others: it lets a request through as `request.state.reader`, or answers it.
 
-    `secrets`: codes or tokens; None: no session can be opened. `hosts`: names by which it is known; empty: any.
+    `credentials`: codes or tokens; None: no session can be opened. `hosts`: names by which it is known; empty: any.
     """
 
     app: App
@@ -114,12 +110,7 @@ class Access:
         if scope["type"] not in ("http", "websocket"):
             return
         is_open = scope["type"] == "http" and scope["method"] in SAFE and scope["path"].startswith(OPEN)
-
-        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                _add_headers(message, cached=is_open)
-            await send(message)
-
+        send_with_headers = sending(send, _HEADERS | ({"Cache-Control": "no-cache"} if is_open else {}))
         connection = HTTPConnection(scope)
         answer = self._refusal(connection)
         if answer is None and not is_open:
@@ -247,13 +238,3 @@ def _same(text: str, other: str) -> bool:
 
 def _plain(status: int, text: str) -> Response:
     return Response(text + "\n", status, media_type="text/plain")
-
-
-def _add_headers(message: MutableMapping[str, Any], cached: bool) -> None:
-    headers = [(name, value) for name, value in message.get("headers", ())]
-    present = {name.lower() for name, _ in headers}
-    extra = HEADERS | {"Cache-Control": "no-cache" if cached else "no-store"}
-    headers += [
-        (name.lower().encode(), value.encode()) for name, value in extra.items() if name.lower().encode() not in present
-    ]
-    message["headers"] = headers

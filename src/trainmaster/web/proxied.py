@@ -15,9 +15,10 @@ from urllib.parse import unquote_plus
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
+from trainmaster.web.access import plain_address
 from trainmaster.web.contract import Facts, Gate, Reader
+from trainmaster.web.headers import sending
 from trainmaster.web.pages.app import job_pages
-from trainmaster.web.pages.render import HEADERS
 
 _USER = "proxy-user"  # the cookie of YARN's WebAppProxyServlet, URL-encoded
 
@@ -33,9 +34,9 @@ def proxied(facts: Facts, gate: Gate, name: str) -> App:
             return
         request = Request(scope)
         if refusal := _refusal(request, gate, name):
-            await PlainTextResponse(refusal[1] + "\n", refusal[0], HEADERS)(scope, receive, send)
+            await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, sending(send))
         else:
-            await pages(scope, receive, send)
+            await pages(scope, receive, sending(send))
 
     return application
 
@@ -46,7 +47,7 @@ def _user(request: Request) -> str:
 
 def _refusal(request: Request, gate: Gate, name: str) -> tuple[int, str] | None:
     """Return status and words where the request is not answered."""
-    peer = request.client.host.removeprefix("::ffff:") if request.client else ""
+    peer = plain_address(request.client.host) if request.client else ""
     if peer not in gate.proxies:
         return 403, "this page is shown by the cluster's proxy alone"
     if request.headers.get("host", "").lower() != name.lower():

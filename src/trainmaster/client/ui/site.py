@@ -116,7 +116,7 @@ class Site:
         except TrainmasterError as error:
             status = 404 if isinstance(error, NotFound) else 503
             depth = scope["path"].removeprefix(scope["root_path"]).count("/") - 1
-            page = error_page("../" * depth + _HOME, status, error.message, error.mend)
+            page = error_page("../" * depth + _HOME, error.message, error.mend)
             await HTMLResponse(page, status)(scope, receive, send)
             return
         await opened.pages(scope, receive, send)

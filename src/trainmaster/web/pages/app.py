@@ -23,7 +23,7 @@ from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
 from trainmaster.web.pages.patience import Patience
-from trainmaster.web.pages.render import HEADERS, Static, render
+from trainmaster.web.pages.render import Static, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
 
@@ -105,18 +105,7 @@ class _Pages:
         }
 
     def _error(self, request: Request, status: int, text: str, mend: str = "") -> Response:
-        try:
-            values = self._values(request, "")
-        except TrainmasterError:
-            values = {
-                "root": "",
-                "home": self._home,
-                "job": {"id": "", "name": "Job"},
-                "section": "",
-                "user": "",
-                "reader": Reader(),
-            }
-        return HTMLResponse(render("error.html", **values, text=text, mend=mend), status, HEADERS)
+        return HTMLResponse(render("error.html", **self._values(request, ""), text=text, mend=mend), status)
 
     # -- pages --
 
@@ -135,7 +124,7 @@ class _Pages:
             notice=done.done if done else "", again=AGAIN, kept=await self._kept(""),
             charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
-        return HTMLResponse(page, headers=HEADERS)
+        return HTMLResponse(page)
 
     async def task(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
@@ -145,15 +134,15 @@ class _Pages:
             kept=await self._kept(task),
             charts=[drawn(chart) for chart in await self._charts(task)],
         )  # fmt: skip
-        return HTMLResponse(page, headers=HEADERS)
+        return HTMLResponse(page)
 
     async def timeline(self, request: Request) -> Response:
-        return HTMLResponse(await time_line_page(self._facts, self._values(request, "job")), headers=HEADERS)
+        return HTMLResponse(await time_line_page(self._facts, self._values(request, "job")))
 
     async def events(self, request: Request) -> Response:
         query = request.query_params
         chosen = (query.get("text", "")[:200], whole(request, "before", 0))
-        return HTMLResponse(await events_page(self._facts, self._values(request, "events"), *chosen), headers=HEADERS)
+        return HTMLResponse(await events_page(self._facts, self._values(request, "events"), *chosen))
 
     async def configuration(self, request: Request) -> Response:
         description = self._facts.description()
@@ -161,15 +150,13 @@ class _Pages:
             (key, text, description.get("sources", {}).get(key, ""))
             for key, text in leaves(description.get("job") or {})
         ]
-        return HTMLResponse(
-            render("configuration.html", **self._values(request, "configuration"), rows=rows), headers=HEADERS
-        )
+        return HTMLResponse(render("configuration.html", **self._values(request, "configuration"), rows=rows))
 
     async def link(self, request: Request) -> Response:
         """Lead to the page of a program."""
         if self._links is None:
             raise Unknown("pages of programs are not opened from here: the page of the job has their addresses")
-        return RedirectResponse(await self._links.entry(request.path_params["label"]), 303, HEADERS)
+        return RedirectResponse(await self._links.entry(request.path_params["label"]), 303)
 
     # -- what open pages ask for --
 
@@ -194,7 +181,7 @@ class _Pages:
     async def metrics(self, request: Request) -> Response:
         """Give the data of charts: of one task (`task`), else of the whole job."""
         content = json.dumps({"charts": await self._charts(request.query_params.get("task", ""))})
-        return Response(content, media_type="application/json", headers=HEADERS)
+        return Response(content, media_type="application/json")
 
     # -- actions --
 
@@ -210,7 +197,7 @@ class _Pages:
             "action.html", **values, name=name, action=ACTIONS[name], form=form, may_act=may_act, problem=problem,
             command=command(name, values["job"]["id"], form),
         )  # fmt: skip
-        return HTMLResponse(page, status, HEADERS)
+        return HTMLResponse(page, status)
 
     async def act(self, request: Request) -> Response:
         name = request.path_params["action"]
@@ -224,7 +211,7 @@ class _Pages:
             target = await perform(name, self._acts, form, reader, self._home)
         except (ValueError, TrainmasterError) as error:
             return await self.ask(request, getattr(error, "message", "") or str(error), 400)
-        return RedirectResponse(f"../{target}", 303, HEADERS)
+        return RedirectResponse(f"../{target}", 303)
 
 
 async def live_answer(request: Request, view: View, reader: Reader) -> Response:
@@ -233,14 +220,14 @@ async def live_answer(request: Request, view: View, reader: Reader) -> Response:
     if last := request.headers.get("last-event-id", ""):
         version = int(last) if last.isdecimal() else 0
     if reader.live:
-        return StreamingResponse(_sent(view, version), media_type="text/event-stream", headers=HEADERS)
+        return StreamingResponse(_sent(view, version), media_type="text/event-stream")
     version, changed = await view.changes(version)
     task = request.path_params.get("task", "")
     live = f"../tasks/{quote(task)}/live" if task else "live"
     poller = render(
         "parts/poller.html", live=live, version_of_blocks=version, query=_without(request, "v"), again=AGAIN
     )
-    return HTMLResponse("".join(map(out_of_band, changed)) + poller, headers=HEADERS)
+    return HTMLResponse("".join(map(out_of_band, changed)) + poller)
 
 
 async def _sent(view: View, version: int) -> AsyncIterator[str]:

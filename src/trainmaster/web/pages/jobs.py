@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 
 from trainmaster.web.pages.app import AGAIN, ReaderOf, live_answer, whole
 from trainmaster.web.pages.blocks import Blocks, View, Views
-from trainmaster.web.pages.render import HEADERS, Static, render
+from trainmaster.web.pages.render import Static, render
 
 if TYPE_CHECKING:
     from trainmaster.log.index import Headline
@@ -87,7 +87,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
             "jobs.html", root="", search=search, states=STATES, place=place, blocks=blocks, reader=reader_of(request),
             version_of_blocks=version, query=request.url.query, again=AGAIN,
         )  # fmt: skip
-        return HTMLResponse(html, headers=HEADERS)
+        return HTMLResponse(html)
 
     async def live(request: Request) -> Response:
         return await live_answer(request, view(request), reader_of(request))
@@ -97,7 +97,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
             try:
                 return await endpoint(request)
             except ValueError as error:
-                return HTMLResponse(error_page("", 400, str(error)), 400, HEADERS)
+                return HTMLResponse(error_page("", str(error)), 400)
 
         return checked
 
@@ -105,9 +105,9 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
     return Starlette(routes=[*routes, Mount("/static", Static())])
 
 
-def error_page(root: str, status: int, text: str, mend: str = "") -> str:
+def error_page(root: str, text: str, mend: str = "") -> str:
     """Return the page of a job, or an address, that cannot be shown. `root`: the relative path to the list of jobs."""
-    return render("problem.html", root=root, status=status, text=text, mend=mend)
+    return render("error.html", root=root, text=text, mend=mend)
 
 
 def sign_in_page(target: str, problem: str, hint: str) -> str:

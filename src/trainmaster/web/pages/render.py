@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,6 @@ from trainmaster.core.spec.quantities import format_bytes, format_count, format_
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
-}  # fmt: skip
 
 
 @functools.cache
@@ -87,8 +83,3 @@ def shown_text(text: str) -> str:
     from trainmaster.words.text import clean
 
     return clean(text, colours=False)
-
-
-def fields(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return some fields of a mapping; None for those that it lacks."""
-    return {name: value.get(name) for name in names}

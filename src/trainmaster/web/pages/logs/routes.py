@@ -41,7 +41,7 @@ from trainmaster.web.pages.logs.windows import (
     window_around,
     window_before,
 )
-from trainmaster.web.pages.render import HEADERS, dom_id, render
+from trainmaster.web.pages.render import dom_id, render
 
 SIDE = 6  # logs side by side
 FOLD = 2000  # characters of a line until the rest is folded
@@ -106,7 +106,7 @@ class _LogPages:
                     default=search.position,
                 )
                 address = _query(request, attempt=attempt, at=line)
-                return RedirectResponse(f"{address}#b{attempt}-{line}", 303, HEADERS)
+                return RedirectResponse(f"{address}#b{attempt}-{line}", 303)
             notice, go_on = _not_found(request, attempt, text, search)
         window = await self._window(request, task, attempt)
         target = None if is_error else _whole(request, "at")
@@ -120,7 +120,7 @@ class _LogPages:
             wrap_address=_wrap_address(request),
             **_search_places(pane),
         )  # fmt: skip
-        return HTMLResponse(page, headers=HEADERS)
+        return HTMLResponse(page)
 
     async def side_by_side(self, request: Request) -> Response:
         tasks = [task for part in request.query_params.getlist("tasks") for task in part.replace(",", " ").split()]
@@ -132,7 +132,7 @@ class _LogPages:
             tasks=self._tasks(), places=written([_place(pane) for pane in panes]), wrap_address=_wrap_address(request),
             chosen=",".join(tasks), text="", notice="", go_on="",
         )  # fmt: skip
-        return HTMLResponse(page, headers=HEADERS)
+        return HTMLResponse(page)
 
     async def _end_pane(self, task: str) -> Pane:
         last, is_going = attempts_of(self._facts, task)
@@ -193,14 +193,14 @@ class _LogPages:
         search = _pattern(_text(request.query_params.get("find", "")))
         if request.query_params.get("follow"):
             news = await news_now(self._facts, Place(task, attempt, _whole(request, "after") or 0))
-            return JSONResponse(_drawn(news, is_side, search), headers=HEADERS)
+            return JSONResponse(_drawn(news, is_side, search))
         window = await self._window(request, task, attempt)
         lead, address = _names(task, is_side)
         content = {
             "attempt": attempt, "begin": window.begin, "end": window.end, "last": window.last, "over": not is_going and attempt == last,
             "html": rows(window.lines, attempt, lead, address, search),
         }  # fmt: skip
-        return JSONResponse(content, headers=HEADERS)
+        return JSONResponse(content)
 
     async def stream(self, request: Request) -> Response:
         if not self._reader_of(request).live:
@@ -217,7 +217,7 @@ class _LogPages:
             places,
             lambda number, news: {"pane": number, **_drawn(news, is_side, search)},
         )
-        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def raw(self, request: Request) -> Response:
         task = request.path_params["task"]
@@ -229,7 +229,7 @@ class _LogPages:
             async for piece in self._facts.log(task, attempt, 0, False):
                 yield exact(piece["data"])
 
-        headers = HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'}
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return StreamingResponse(content(), media_type="text/plain; charset=utf-8", headers=headers)
 
 
