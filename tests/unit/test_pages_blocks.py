@@ -28,7 +28,7 @@ class Counter:
             raise self.failure
         return self.blocks
 
-    async def change(self, **blocks: str) -> None:
+    async def change(self, **blocks: str | tuple[str, str]) -> None:
         self.blocks = {**self.blocks, **blocks}
         self.version += 1
         async with self._news:
@@ -78,18 +78,38 @@ def test_fifty_pages_cost_one_making() -> None:
     run(act())
 
 
+def test_pages_that_poll_share_one_making_and_keep_their_views() -> None:
+    async def act() -> None:
+        facts: Any = Counter()
+        views = Views(facts)
+        first = views.view("job one", facts.make)
+        version, _ = await first.changes(0)
+        second = views.view("job two", facts.make)
+        await second.changes(0)
+        assert views.view("job one", facts.make) is first
+        made = facts.made
+        for _ in range(50):
+            assert await first.changes(version) == (version, [])
+        assert facts.made <= made + 2, "each view's own"
+        await facts.change(head="<p id=head>1</p>")
+        await first.since(version)
+        assert (await first.changes(version))[1] == ["<p id=head>1</p>"]
+
+    run(act())
+
+
 def test_a_block_that_holds_others_is_sent_only_where_its_identity_changed() -> None:
     async def act() -> None:
         facts = Counter()
         facts.blocks = {"row": "<tr id=row>0</tr>", "table": ("row", "<table id=table>0</table>")}
         seen = view(facts)
         version, _ = await seen.now()
-        facts.blocks = {"row": "<tr id=row>1</tr>", "table": ("row", "<table id=table>1</table>")}
-        version, changed = await seen.changes(version)
+        await facts.change(row="<tr id=row>1</tr>", table=("row", "<table id=table>1</table>"))
+        version, changed = await seen.since(version)
         assert changed == ["<tr id=row>1</tr>"]
         assert (await seen.now())[1]["table"] == "<table id=table>1</table>", "a page that opens has the new row"
-        facts.blocks = {"row": "<tr id=row>1</tr>", "table": ("row other", "<table id=table>2</table>")}
-        assert (await seen.changes(version))[1] == ["<table id=table>2</table>"]
+        await facts.change(table=("row other", "<table id=table>2</table>"))
+        assert (await seen.since(version))[1] == ["<table id=table>2</table>"]
 
     run(act())
 

@@ -60,21 +60,20 @@ class View:
         return self.version, {key: html for key, (_, html) in self._blocks.items()}
 
     async def changes(self, version: int) -> tuple[int, list[str]]:
-        """Return the present version, and the blocks that changed after `version`, at once."""
+        """Return the present version, and the blocks that changed after `version`, at once: for a page that polls.
+
+        Raises the error that keeps the blocks from being made.
+        """
         await self.now()
-        return self.version, [html for changed, html in self._blocks.values() if changed > version]
+        self._go_on()
+        return self._newer(version)
 
     async def since(self, version: int) -> tuple[int, list[str]]:
         """Return the present version, and the blocks that changed after `version`; wait for some.
 
-        A page may ask by a version that an earlier process of this server had.
-
-        Raises the error that keeps the blocks from being made.
+        A page may ask by a version that an earlier process of this server had. Raises the error that keeps the blocks from being made.
         """
-        self._asked = self._clock()
-        if self.idle:
-            self._failure = None
-            self._work = asyncio.create_task(self._keep_current())
+        self._go_on()
         try:
             async with asyncio.timeout(QUIET), self._news:
                 await self._news.wait_for(
@@ -85,19 +84,29 @@ class View:
         self._asked = self._clock()
         if self._failure is not None:
             raise self._failure
+        return self._newer(version)
+
+    def _newer(self, version: int) -> tuple[int, list[str]]:
         return self.version, [html for changed, html in self._blocks.values() if changed > version]
+
+    def _go_on(self) -> None:
+        """Have the blocks kept current for a while."""
+        self._asked = self._clock()
+        if self.idle:
+            self._failure = None
+            self._work = asyncio.create_task(self._keep_current())
 
     async def _keep_current(self) -> None:
         known = 0
         try:
             while self._clock() - self._asked < QUIET + LINGER:
+                known = await self._facts.changed(known, QUIET)
                 began = self._work_done()
                 self._note(await self._make())
                 took = self._work_done() - began
                 async with self._news:
                     self._news.notify_all()
                 await asyncio.sleep(min(SELDOM, max(OFTEN, took * SHARE)))
-                known = await self._facts.changed(known, QUIET)
         except Exception as failure:
             if not isinstance(failure, TrainmasterError | LookupError):
                 log.exception("a page could not be made")
