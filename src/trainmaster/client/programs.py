@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from trainmaster.client.jobs.backends import backend_of
 from trainmaster.client.jobs.past import described
+from trainmaster.client.ui.threads import in_thread
+from trainmaster.core.errors import TrainmasterError
 from trainmaster.web.proxy import Program, Streams, security
 
 _PORTS = {"http": 80, "https": 443}
@@ -25,8 +27,11 @@ def program_of(job: str, label: str, status: Mapping[str, Any]) -> Program | Non
 
     async def connect() -> Streams:
         parts = urlsplit(address)
-        server = f"{parts.netloc.rpartition('@')[2]}" if parts.port else f"{parts.netloc}:{_PORTS[parts.scheme]}"
-        line = await asyncio.to_thread(backend_of(job).reach_task, job, container, server)
+        server = parts.netloc.rpartition("@")[2] if parts.port else f"{parts.netloc}:{_PORTS[parts.scheme]}"
+        try:
+            line = await in_thread(backend_of(job).reach_task, job, container, server)
+        except TrainmasterError as error:  # the user may not reach it, say
+            raise ConnectionError(error.message) from error
         line.setblocking(False)
         context = security(address)
         return await asyncio.open_connection(

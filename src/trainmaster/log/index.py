@@ -149,7 +149,12 @@ class OfStorage:
         self._readers: dict[str, Reader] = {}  # of jobs that go on
 
     def names(self) -> list[str]:
-        return [entry.name for entry in self.root.entries("") if entry.folder and not entry.name.startswith((".", "_"))]
+        names = [
+            entry.name for entry in self.root.entries("") if entry.folder and not entry.name.startswith((".", "_"))
+        ]
+        for removed in self._readers.keys() - set(names):
+            del self._readers[removed]
+        return names
 
     def begin(self, job: str) -> Headline:
         return Headline(job, user=_owner(f"{self.root.url}/{job}") if self.root.local else "")

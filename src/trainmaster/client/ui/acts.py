@@ -19,7 +19,7 @@ class ActsOn:
         self._job = job
 
     async def kill(self, by: str, why: str) -> None:
-        await in_thread(actions.kill, self._job, why)
+        await _done(actions.kill, self._job, why)
 
     async def kill_task(self, task: str, by: str, why: str) -> None:
         await _done(actions.kill_task, self._job, task, why)

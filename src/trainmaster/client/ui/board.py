@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from trainmaster.client.ui.threads import in_thread
+from trainmaster.client.ui.threads import fault_words, in_thread
 from trainmaster.core.errors import TrainmasterError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ EVERY_LOCAL, EVERY_ELSEWHERE = 1.0, 5.0  # s between two looks at the place
 SHARE = 5  # and so many times as long as a look took
 FIRST = 2.0  # s that a page waits for the first look; then it shows the jobs that were read so far
 PRESENT = 0.1  # s that a page waits for a later look
+
+log = logging.getLogger(__name__)
 
 
 class Board:
@@ -51,10 +54,10 @@ class Board:
         """Wait until the jobs are others than at `version`, at most `within` seconds; return the present version."""
         limit = time.monotonic() + within
         while self._version == version and (left := limit - time.monotonic()) > 0:
-            if (pause := self._looked_at + self._every - time.monotonic()) > 0:
-                await asyncio.sleep(min(pause, left))
-            look = self._begin_look()
-            await asyncio.wait([look], timeout=max(0.0, limit - time.monotonic()))
+            pause = max(0.0, self._looked_at + self._every - time.monotonic())
+            await asyncio.sleep(min(pause, left))
+            if pause < left:
+                await asyncio.wait([self._begin_look()], timeout=max(0.0, limit - time.monotonic()))
         return self._version
 
     def close(self) -> None:
@@ -73,6 +76,9 @@ class Board:
             headlines = await in_thread(self._read)
         except TrainmasterError as error:
             trouble = error.message
+        except Exception as error:  # the list says it, and it may pass
+            log.exception("the jobs could not be read")
+            trouble = fault_words(error)
         self._has_looked = True
         took = time.monotonic() - began
         self._looked_at = time.monotonic() + min(SHARE * took, 60.0)

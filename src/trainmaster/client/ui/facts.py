@@ -14,10 +14,10 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.client.ui.threads import hand_over, in_thread, streamed
+from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, streamed
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.timeline import Timeline
@@ -71,8 +71,11 @@ class Watched:
 
     @property
     def _last(self) -> int:
-        """Return the number of the last event that is known."""
-        return self._lines[-1][0] if self._lines else 0
+        """Return the number of the last event that is known. The watch asks too: the loop may empty the lines meanwhile."""
+        try:
+            return self._lines[-1][0]
+        except IndexError:
+            return 0
 
     @property
     def idle(self) -> bool:
@@ -173,12 +176,10 @@ class Watched:
         pieces: asyncio.Queue[Mapping[str, Any] | BaseException] = asyncio.Queue(64)
 
         async def tell() -> None:
-            try:
-                async for record in self.events(after, True):
-                    await pieces.put({"event": record})
-                await pieces.put({"end": self.status()})
-            except Exception as failure:  # noqa: BLE001  the stream raises it
-                await pieces.put(failure)
+            async for record in self.events(after, True):
+                await pieces.put({"event": record})
+            await asyncio.gather(*relays)  # what was printed comes before the end
+            await pieces.put({"end": self.status()})
 
         async def report() -> None:
             version = 0
@@ -192,8 +193,14 @@ class Watched:
             async for piece in self.log(task, None, max(0, size - tail) if tail is not None else 0, True):
                 await pieces.put({"log": piece})
 
-        work = [asyncio.create_task(tell()), asyncio.create_task(report())]
-        work += [asyncio.create_task(relay(row["task"])) for row in self._status["tasks"]] if logs else []
+        async def telling(work: Awaitable[None]) -> None:
+            try:
+                await work
+            except Exception as failure:  # noqa: BLE001  the stream raises it
+                await pieces.put(failure)
+
+        relays = [asyncio.create_task(telling(relay(row["task"]))) for row in self._status["tasks"]] if logs else []
+        work = [asyncio.create_task(telling(tell())), asyncio.create_task(telling(report())), *relays]
         try:
             while True:
                 item = await pieces.get()
@@ -240,7 +247,7 @@ class Watched:
             self._source.check()
         except TrainmasterError as failure:
             return failure.message
-        return error.message if isinstance(error, TrainmasterError) else f"this is a fault of trainmaster: {error!r}"
+        return error.message if isinstance(error, TrainmasterError) else fault_words(error)
 
     def _end_watch(self) -> None:
         self._watch = None

@@ -127,16 +127,18 @@ class Site:
         opening = self._open.get(job)
         if opening is None:
             opening = self._open[job] = asyncio.ensure_future(self._begin(job))
-            opening.add_done_callback(lambda done: self._forget(job, done))
         opened = await asyncio.shield(opening)
         opened.used = time.monotonic()
         return opened
 
-    def _forget(self, job: str, done: asyncio.Future[_Open]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._open.pop(job, None)
-
     async def _begin(self, job: str) -> _Open:
+        try:
+            return await self._read(job)
+        except BaseException:
+            del self._open[job]  # before it is done: those that are done have opened
+            raise
+
+    async def _read(self, job: str) -> _Open:
         if not _ID.fullmatch(job) or len(job) > LONGEST_ID * 2:
             raise NotFound(f"there is no job {job[:LONGEST_ID]}", mend="see them all: tm list", anchor="no-such-job")
         source = await in_thread(self._place.source, job)

@@ -42,6 +42,11 @@ def hand_over(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *argu
         loop.call_soon_threadsafe(act, *arguments)
 
 
+def fault_words(error: Exception) -> str:
+    """Say for a page that we did not expect an error."""
+    return f"this is a fault of trainmaster: {error!r}"
+
+
 async def streamed(most: int, begin: Callable[..., Iterator[T]], *arguments: Any) -> AsyncIterator[T]:
     """Yield the items of the blocking iterator that `begin` returns, read by up to `most` at once."""
     items = begin(*arguments)

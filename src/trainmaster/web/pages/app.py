@@ -171,7 +171,7 @@ class _Pages:
             series = await self._facts.metrics(tasks)
             return [row for row in series if row.task == task or row.name.startswith(METRIC)]
 
-        series, _ = await self._patience.read(f"samples of {task}", read, NO_SERIES)
+        series, _ = await self._patience.read("samples", read, NO_SERIES, of=f"charts of {task}")
         return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
 
     async def _kept(self, task: str) -> str:

@@ -60,7 +60,9 @@ class JobPage:
         timeline, trouble = await self._read("events", self._facts.timeline, Timeline())
         newest, _ = await self._read("newest events", lambda: self._newest_events(status["events"]), NO_EVENTS)
         names = ["", *(task["task"] for task in shown)]
-        series, unread = await self._read("samples", lambda: self._facts.metrics(tasks=names), NO_SERIES)
+        series, unread = await self._read(
+            "samples", lambda: self._facts.metrics(tasks=names), NO_SERIES, of=f"the tasks of {self._choice}"
+        )
         trouble = trouble or unread
         now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
