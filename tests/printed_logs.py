@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ import attrs
 from trainmaster.core.spec.job import Logs
 from trainmaster.log.output import MASTER, Printed, attempts, folder
 from trainmaster.log.storage import LocalStorage
-from trainmaster.web.contract import Unknown
+from trainmaster.web.contract import Records, Unknown
 
 
 class PrintedLogs:
@@ -60,7 +60,7 @@ class PrintedLogs:
         number = attempt or max(attempts(LocalStorage(self.place), LocalStorage(self.place), task), default=1)
         return number, self._printed(task, number).size
 
-    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> Records:
         if task != MASTER and task not in self.rows:
             raise Unknown(f"the job has no task {task}")
         number = attempt or 1

@@ -7,7 +7,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from trainmaster.core.spec.reading import job_from
 from trainmaster.core.timeline import Attempt, Epoch, Generation, Mark, Timeline
 from trainmaster.log.output import exact
 from trainmaster.master.connections.serve import Listener
-from trainmaster.web.contract import Unknown
+from trainmaster.web.contract import Records, Unknown
 
 JOB = "digits-aaaaaa"
 
@@ -63,14 +63,14 @@ class Facts:
 
     shown_status = status
 
-    async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def events(self, after: int, follow: bool) -> Records:
         for n in range(after + 1, self.state.n + 1):
             yield {"v": "1.1", "n": n, "at": float(n), "epoch": 1, "type": "progressed", "task": "worker:0"}
         if follow and self.state.ended is None:
             await self.more_events.wait()
             yield {"v": "1.1", "n": self.state.n + 1, "at": 30.0, "epoch": 1, "type": "ended"}
 
-    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> Records:
         self._check(task, attempt)
         for piece in self.printed:
             if piece["next"] > offset:
@@ -92,9 +92,7 @@ class Facts:
         if task != "worker:0" or (attempt or 0) > 2:
             raise Unknown(f"the job has no task {task}")
 
-    async def stream(
-        self, after: int, logs: bool, tail: int | None, bare: bool = False
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> Records:
         async for event in self.events(after, False):
             yield {"event": event}
         yield {"end": self.status()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
     from trainmaster.core.timeline import Timeline
 
+
+Records = AsyncGenerator[Mapping[str, Any], None]  # whoever leaves before the end closes it (contextlib.aclosing)
 
 LIVE = "live"  # the state, in a search, of every job that has not ended
 
@@ -51,11 +53,11 @@ class Facts(Protocol):
         """Return the same, shared by readers who ask at about the same time."""
         ...
 
-    def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    def events(self, after: int, follow: bool) -> Records:
         """Yield the events after number `after`; with `follow` those to come too, until the job has ended."""
         ...
 
-    def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> Records:
         """Yield pieces {task, attempt, offset, next, data} of one task's output, of its latest attempt where `attempt` is None.
 
         `offset` and `next` count bytes printed; `left_out` in a piece says how many are no longer kept. `follow` goes on over attempts.
@@ -68,7 +70,7 @@ class Facts(Protocol):
         """
         ...
 
-    def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> AsyncIterator[Mapping[str, Any]]:
+    def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> Records:
         """Yield {"event"}, {"log"} and {"status"} as they come, {"end"} last. `tail`: bytes of earlier output; None: all.
 
         `bare`: pieces say how far the output has come, and the reader reads it from the storage itself.

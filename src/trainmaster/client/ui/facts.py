@@ -14,7 +14,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, streamed
@@ -25,7 +25,7 @@ from trainmaster.log.history.course import events_of
 from trainmaster.log.metrics.files import read_metrics
 from trainmaster.log.output import MASTER
 from trainmaster.log.reader import Batch, Reader
-from trainmaster.web.contract import Unknown
+from trainmaster.web.contract import Records, Unknown
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.sources import Source
@@ -127,7 +127,7 @@ class Watched:
                 self._store_until = time.monotonic() + max(METRICS_EVERY, (time.monotonic() - began) * STATUS_SHARE)
             return self._store.series(tasks, names, since)
 
-    async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def events(self, after: int, follow: bool) -> Records:
         while True:
             version, over = self._version, self._over
             await self._catch_up()
@@ -147,7 +147,7 @@ class Watched:
                 return
             await self.changed(version, LINGER)
 
-    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> Records:
         number = attempt or (await self._latest(task))
         with self._reading_on():
             while True:
@@ -169,9 +169,7 @@ class Watched:
         number = attempt or await self._latest(task)
         return number, await in_thread(self._source.past.size, task, number)
 
-    async def stream(
-        self, after: int, logs: bool, tail: int | None, bare: bool = False
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> Records:
         """Yield as the master's own stream does; of the output all is sent, never that it has come alone."""
         pieces: asyncio.Queue[Mapping[str, Any] | BaseException] = asyncio.Queue(64)
 

@@ -23,7 +23,7 @@ from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.turn import Turns
-from trainmaster.web.contract import Unknown
+from trainmaster.web.contract import Records, Unknown
 
 if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
@@ -156,7 +156,7 @@ class Feed:
             self._shown_until = now + min(STATUS_EVERY, (now - began) * STATUS_SHARE)
         return self._shown
 
-    async def events(self, after: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def events(self, after: int, follow: bool) -> Records:
         while True:
             over = self._host.over
             while after + 1 < (first := self._first_recent):
@@ -221,7 +221,7 @@ class Feed:
         """Return the number of the first event that is kept for readers, or of the next one."""
         return self._recent[0][0] if self._recent else self._host.state.n + 1
 
-    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> AsyncIterator[Mapping[str, Any]]:
+    async def log(self, task: str, attempt: int | None, offset: int, follow: bool) -> Records:
         self._check(task, attempt)
         if task == MASTER:
             async for piece in self._masters(attempt or self._host.state.epoch, offset, follow):
@@ -248,9 +248,7 @@ class Feed:
         number = attempt or (self._host.state.epoch if task == MASTER else await self._latest(task))
         return number, await self._size(task, number)
 
-    async def stream(
-        self, after: int, logs: bool, tail: int | None, bare: bool = False
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(self, after: int, logs: bool, tail: int | None, bare: bool = False) -> Records:
         """Yield pieces, and {"end"} last. Raises the error that keeps it from sending all, which must not look like the end."""
         self.readers += 1
         self.idle.clear()

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import attrs
 from starlette.responses import Response, StreamingResponse
+
+from trainmaster.web.contract import Records
 
 JSON, LINES, SERVER_EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
 QUIET = 15.0  # s after which a stream of server-sent events shows that it lives: proxies close what is silent
@@ -65,7 +68,7 @@ def json_answer(item: Any, status: int = 200, headers: Mapping[str, str] | None 
     return Response(encode(item), status, headers, JSON)
 
 
-def lines(items: AsyncIterator[Mapping[str, Any]], encode: Callable[[Mapping[str, Any]], bytes] = encode) -> Response:
+def lines(items: Records, encode: Callable[[Mapping[str, Any]], bytes] = encode) -> Response:
     """Return a stream of one JSON object per line."""
 
     async def encoded() -> AsyncIterator[bytes]:
@@ -75,7 +78,7 @@ def lines(items: AsyncIterator[Mapping[str, Any]], encode: Callable[[Mapping[str
     return StreamingResponse(encoded(), media_type=LINES)
 
 
-def server_events(items: AsyncIterator[Mapping[str, Any]], end: Callable[[], Mapping[str, Any]]) -> Response:
+def server_events(items: Records, end: Callable[[], Mapping[str, Any]]) -> Response:
     """Return a stream of events: `event` with the number as its id, and at last `end`, the job's status."""
 
     async def encoded() -> AsyncIterator[bytes]:
@@ -94,7 +97,7 @@ def _server_event(name: str, item: Mapping[str, Any], number: int | None = None)
     return head + b"event: " + name.encode() + b"\ndata: " + encode(item) + b"\n\n"
 
 
-async def _with_signs_of_life(items: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any] | None]:
+async def _with_signs_of_life(items: Records) -> AsyncIterator[Mapping[str, Any] | None]:
     """Yield the items, and None after each while without any."""
 
     async def following() -> Mapping[str, Any] | None:
@@ -114,15 +117,13 @@ async def _with_signs_of_life(items: AsyncIterator[Mapping[str, Any]]) -> AsyncI
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
+        await items.aclose()
 
 
-async def first_and_rest(
-    first: Mapping[str, Any] | None, rest: AsyncIterator[Mapping[str, Any]]
-) -> AsyncIterator[Mapping[str, Any]]:
+async def first_and_rest(first: Mapping[str, Any] | None, rest: Records) -> Records:
     """Yield an item that was read ahead, then the rest."""
-    if first is not None:
-        yield first
-        async for item in rest:
-            yield item
+    async with aclosing(rest):
+        if first is not None:
+            yield first
+            async for item in rest:
+                yield item

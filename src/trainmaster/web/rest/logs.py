@@ -6,10 +6,10 @@ begins after it, and its Content-Range says so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
@@ -23,8 +23,6 @@ TEXT = "text/plain"
 RANGE_MOST = 4 * 2**20  # bytes in one answer with a range; it says where it ends
 UNIT = "bytes="
 _RANGE = rf"{UNIT}[0-9]{{0,15}}-[0-9]{{0,15}}"
-
-Pieces = AsyncGenerator[Mapping[str, Any], None]
 
 
 async def log(call: Call) -> Response:
@@ -46,7 +44,7 @@ async def _page(call: Call, attempt: int) -> Response:
     """Return the pieces from the offset on, up to the one that reaches the limit."""
     begin = position = call.query.offset
     rows = []
-    async with aclosing(cast("Pieces", call.facts.log(call.path["task"], attempt, begin, False))) as pieces:
+    async with aclosing(call.facts.log(call.path["task"], attempt, begin, False)) as pieces:
         async for piece in pieces:
             rows.append({key: value for key, value in piece.items() if key in ("offset", "next", "data", "left_out")})
             position = piece["next"]
@@ -66,7 +64,7 @@ async def _bytes_in_range(call: Call, attempt: int, size: int) -> Response:
     """Return the bytes of a range that are kept, up to the first gap in it."""
     begin, end = _range(call.headers["range"], size)
     data, position = b"", begin
-    async with aclosing(cast("Pieces", call.facts.log(call.path["task"], attempt, begin, False))) as pieces:
+    async with aclosing(call.facts.log(call.path["task"], attempt, begin, False)) as pieces:
         async for piece in pieces:
             if "left_out" in piece and data:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, cast
@@ -15,8 +15,6 @@ from trainmaster.web.rest.encoding import JSON, SERVER_EVENTS, first_and_rest, j
 from trainmaster.web.rest.words import Refusal, is_whole_match
 
 EVENT_ID = "[0-9]{1,12}"
-
-Events = AsyncGenerator[Mapping[str, Any], None]
 
 
 async def jobs(call: Call) -> Response:
@@ -76,7 +74,7 @@ async def events(call: Call) -> Response:
     if call.accepts(SERVER_EVENTS):
         return await _live_events(call, after, is_again=last is not None)
     rows: list[Mapping[str, Any]] = []
-    async with aclosing(cast("Events", call.facts.events(after, False))) as records:
+    async with aclosing(call.facts.events(after, False)) as records:
         async for record in records:
             rows.append(record)
             if len(rows) > call.query.limit:

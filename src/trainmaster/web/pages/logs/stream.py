@@ -17,15 +17,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
 from trainmaster.log.output import MASTER, exact
-from trainmaster.web.contract import Facts, Unknown
-from trainmaster.web.pages.logs.windows import Line, Piece, last_window, window_after
+from trainmaster.web.contract import Facts, Records, Unknown
+from trainmaster.web.pages.logs.windows import Line, last_window, window_after
 
 EVERY = 0.25  # s between two pieces of news of a place
 SHOWN = 32 * 1024  # bytes in one piece of news
@@ -178,7 +178,7 @@ async def _attempt_news(facts: Facts, place: Place) -> AsyncGenerator[News, None
             growing.skip_to(stored - NEWEST)
 
 
-async def _batches(pieces: AsyncIterator[Piece]) -> AsyncGenerator[list[_Part], None]:
+async def _batches(pieces: Records) -> AsyncGenerator[list[_Part], None]:
     """Yield the parts of pieces as they come, those together that are there at once, up to `SHOWN` bytes."""
     parts: list[_Part] = []
     reading = asyncio.ensure_future(_next(pieces))
@@ -200,10 +200,10 @@ async def _batches(pieces: AsyncIterator[Piece]) -> AsyncGenerator[list[_Part], 
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-        await cast("AsyncGenerator[Piece, None]", pieces).aclose()
+        await pieces.aclose()
 
 
-async def _next(pieces: AsyncIterator[Piece]) -> Piece | None:
+async def _next(pieces: Records) -> Mapping[str, Any] | None:
     return await anext(pieces, None)
 
 
@@ -216,7 +216,7 @@ class _Part:
     left_out: int = 0
 
 
-def _parts(piece: Piece) -> list[_Part]:
+def _parts(piece: Mapping[str, Any]) -> list[_Part]:
     """Return a piece in parts that can be shown at once."""
     begin = piece["offset"]
     if "left_out" in piece:

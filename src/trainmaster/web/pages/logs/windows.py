@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, cast
 
 import attrs
 
@@ -28,8 +27,6 @@ PATIENCE = 2.0  # s of one search
 _UNSHIPPED = 64 * 1024 * 1024  # bytes that a running attempt may have printed beyond what is stored
 _LONGEST = 64 * 1024  # bytes of a line that is searched as one
 _BACK = 1024 * 1024  # bytes that a search backwards reads at once
-
-Piece = Mapping[str, Any]
 
 
 @attrs.frozen(slots=True)
@@ -113,7 +110,7 @@ async def search_forward(facts: Facts, task: str, attempt: int, begin: int, find
     """Search from a position on."""
     ends = time.monotonic() + PATIENCE
     position, rest = begin, b""  # the rest of a line that goes on in the next piece
-    async with _closing(facts.log(task, attempt, begin, False)) as pieces:
+    async with aclosing(facts.log(task, attempt, begin, False)) as pieces:
         async for piece in pieces:
             start, data = piece["offset"] - len(rest), rest + (b"" if "left_out" in piece else exact(piece["data"]))
             cut = len(data) if "left_out" in piece else data.rfind(b"\n") + 1
@@ -220,7 +217,7 @@ async def _read(
     `newest`: only as many of the newest bytes are kept.
     """
     rows: list[tuple[int, bytes, int]] = []
-    async with _closing(facts.log(task, attempt, begin, False)) as pieces:
+    async with aclosing(facts.log(task, attempt, begin, False)) as pieces:
         async for piece in pieces:
             start, left_out = piece["offset"], piece.get("left_out", 0)
             data = b"" if left_out else exact(piece["data"])[: end - start]
@@ -241,18 +238,13 @@ async def _gap_begin(facts: Facts, task: str, attempt: int, position: int) -> in
     low, high = 0, position
     while low < high:
         middle = (low + high) // 2
-        async with _closing(facts.log(task, attempt, middle, False)) as pieces:
+        async with aclosing(facts.log(task, attempt, middle, False)) as pieces:
             piece = await anext(aiter(pieces), None)
         if piece is not None and "left_out" in piece and piece["next"] >= position:
             high = middle
         else:
             low = middle + 1
     return high
-
-
-def _closing(pieces: AsyncIterator[Piece]) -> aclosing[AsyncGenerator[Piece, None]]:
-    """Return a context that ends the reading of pieces where the reader stops before their end."""
-    return aclosing(cast("AsyncGenerator[Piece, None]", pieces))
 
 
 def _lines(
