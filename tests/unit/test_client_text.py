@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from trainmaster.words.text import (
     clean,
     columns,
     ended_lines,
+    job_progress,
     names,
     output_sizes,
     shard_figures,
@@ -361,3 +363,15 @@ def test_a_task_that_is_misspelt_is_told_with_the_nearest(task: str, roles_too: 
     with pytest.raises(NotFound) as error:
         check_task("", task, ["worker:0", "worker:1", "ps:0"], roles_too)
     assert words in str(error.value)
+
+
+def test_a_job_has_come_as_far_as_its_shards_or_the_mean_of_its_tasks() -> None:
+    tasks = [
+        {"state": "succeeded", "counts": True}, {"state": "running", "counts": True, "progress": 0.5},
+        {"state": "running", "counts": False, "progress": 0.9}, {"state": "pending", "counts": True},
+    ]  # fmt: skip
+    status: dict[str, Any] = {"state": "running", "shards": {}, "tasks": tasks}
+    assert job_progress(status) == 0.5
+    assert job_progress({**status, "tasks": tasks[3:]}) is None
+    assert job_progress({**status, "shards": {"train": {"total": 10, "done": 6, "aside": 1}}}) == 0.7
+    assert job_progress({**status, "state": "succeeded"}) == 1.0

@@ -62,7 +62,7 @@ def test_the_list_asks_running_jobs_and_survives_one_that_cannot_be_read() -> No
     def status(job: str) -> Facts:
         if job == "broken-1":
             raise StorageFailed("its disk is away", place="/data", mend="bring it back", anchor="storage-failed")
-        tasks = [{"progress": 0.5, "step": 7, "cpu": 1.5, "memory": 2**30}]
+        tasks = [{"state": "running", "progress": 0.5, "step": 7, "cpu": 1.5, "memory": 2**30}]
         return {"tasks": tasks, "waiting": "", "phase": "1 of 1 running", "state": "running", "submitted": 90.0}
 
     jobs = [

@@ -20,7 +20,7 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.log.index import Headline
 from trainmaster.words.events import clock, event_text
-from trainmaster.words.text import ago, clean, ended_lines, progress
+from trainmaster.words.text import ago, clean, ended_lines, job_progress, progress
 
 EVERY = 2.0  # s between two looks at all jobs
 REDRAW = 0.25  # s between two drawings of one job at least
@@ -50,14 +50,15 @@ def job_screen(seen: Watching, events: Iterable[Facts], now: float, height: int)
     status = seen.status
     parts: list[RenderableType] = []
     if status.get("reason") and status["state"] != "succeeded":
-        text = "\n".join(clean(text, colours=False) for text in ended_lines(status))
-        parts.append(Panel(Text(text), border_style="red", title="why", title_align="left"))
+        why = "\n".join(clean(text, colours=False) for text in ended_lines(status))
+        parts.append(Panel(Text(why), border_style="red", title="why", title_align="left"))
+        height -= why.count("\n") + 3
     lines = [
         Text(f"{clock(event['at'])[11:23]}  {clean(event_text(event), colours=False)}", "dim", no_wrap=True)
         for event in events
     ]
     links = [Text(f"{label}: {address}", "dim") for label, address in status.get("links", {}).items()]
-    other_lines = len(lines) + len(links) + sum(8 for _ in parts) + 2
+    other_lines = len(lines) + len(links) + 2
     return Group(rows(seen, now, 2 * max(6, height - other_lines)), *parts, Text(""), *links, *lines)
 
 
@@ -105,13 +106,11 @@ def _running_cells(job: Headline, status: Callable[[str], Facts], now: float) ->
     except TrainmasterError as error:
         return (job.id, job.word, ago(job.submitted, now), "", "", "", error.message)
     tasks = facts["tasks"]
-    known = [task for task in tasks if isinstance(task.get("progress"), int | float)]
-    mean = sum(task["progress"] for task in known) / len(known) if known else None
     step = max((task["step"] for task in tasks if task.get("step") is not None), default=None)
     cores, memory = (sum(task.get(name) or 0 for task in tasks) for name in ("cpu", "memory"))
     doing = facts["waiting"] or facts["phase"]
     return (
-        job.id, facts["state"], ago(facts["submitted"], now), progress({"progress": mean, "step": step}).strip("-"),
+        job.id, facts["state"], ago(facts["submitted"], now), progress({"progress": job_progress(facts), "step": step}).strip("-"),
         f"{cores:.1f}" if cores else "", format_bytes(memory) if memory else "", doing if doing != facts["state"] else "",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -280,6 +280,4 @@ def whole(request: Request, name: str, default: int) -> int:
 
 
 def _without(request: Request, name: str) -> str:
-    from urllib.parse import urlencode
-
     return urlencode([(key, value) for key, value in request.query_params.multi_items() if key != name])

@@ -36,16 +36,16 @@ class Range:
         return round(min(1.0, max(0.0, (at - self.begin) / max(1e-3, self.end - self.begin))) * WIDTH, 1)
 
 
-def bars(spans: Iterable[Span], shown: Range, height: int = 10) -> Markup:
+def bars(spans: Iterable[Span], shown: Range) -> Markup:
     """Draw one row of a time line."""
     parts = []
     for span in spans:
         x = shown.x(span.begin)
         width = max(2.0, round(shown.x(span.end) - x, 1))
-        bar = f'<rect x="{x}" width="{width}" height="{height}" class="{escape(span.kind)}"><title>{escape(span.title)}</title></rect>'
+        bar = f'<rect x="{x}" width="{width}" height="10" class="{escape(span.kind)}"><title>{escape(span.title)}</title></rect>'
         parts.append(f'<a href="{escape(span.link)}" tabindex="-1">{bar}</a>' if span.link else bar)
     return Markup(
-        f'<svg class="bars" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
+        f'<svg class="bars" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
     )
 
 
@@ -60,14 +60,12 @@ def ticks(marks: Iterable[tuple[float, str, str]], shown: Range) -> Markup:
     )
 
 
-def spark(series: Series | None, top: float | None = None, label: str = "") -> Markup:
-    """Draw the last samples as a small line. `top`: the value at its upper edge; None: the highest sample's."""
+def spark(series: Series | None, label: str = "") -> Markup:
+    """Draw the last samples as a small line, whose upper edge is the highest of them."""
     if series is None:
         return Markup("")
     values = list(series.values)[-POINTS:]
-    points = line(
-        values, top if top is not None else max((value for value in values if value is not None), default=0.0), 20
-    )
+    points = line(values, max((value for value in values if value is not None), default=0.0), 20)
     if not points:
         return Markup("")
     return Markup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from trainmaster.words.events import event_text
 
 PAGE = 200  # events
 SPAN = 20_000  # events that one page looks through
+BREATH = 500  # events after which others run: those in memory come without a wait
 
 
 async def events_page(facts: Facts, values: Mapping[str, Any], text: str, before: int) -> str:
@@ -26,6 +28,8 @@ async def events_page(facts: Facts, values: Mapping[str, Any], text: str, before
     async for event in facts.events(begin, False):
         if event["n"] >= end:
             break
+        if event["n"] % BREATH == 0:
+            await asyncio.sleep(0)
         words = event_text(event)
         if all(word in f"{event['type']} {words}".lower() for word in text.lower().split()):
             rows.append((event, words))

@@ -10,8 +10,9 @@ import json
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import attrs
@@ -38,10 +39,10 @@ async def export(facts: Facts, folder: Path, say: Say = lambda name, why: None) 
     while pages:
         address = pages.popleft()
         status, content = await _get(application, address)
+        name = file_name(address)
+        say(name, "" if status == 200 else f"its page answered {status}")
         if status != 200:
             continue
-        name = file_name(address)
-        say(name, "")
         depth = name.count("/")
 
         def target(link: str, address: str = address, depth: int = depth) -> str | None:
@@ -132,12 +133,17 @@ async def _write_data(facts: Facts, folder: Path) -> None:
 async def _write_all(path: Path, pieces: AsyncIterator[bytes]) -> int:
     """Write a file piece by piece; return its size. No file is made of nothing."""
     size = 0
-    async for piece in pieces:
-        if not size:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab" if size else "wb") as file:
+    with ExitStack() as stack:
+        async for piece in pieces:
+            if not size:
+                file = stack.enter_context(_begun(path))
             size += file.write(piece)
     return size
+
+
+def _begun(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("wb")
 
 
 def _plain(row: Any) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ti
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import dom_id, render
 from trainmaster.words.events import event_text
-from trainmaster.words.text import loss_lines, shard_figures, state_word
+from trainmaster.words.text import job_progress, loss_lines, shard_figures, state_word
 
 PAGE = 100  # tasks on one page
 ROWS = 40  # tasks with a row of their own in the time line of the job's page
@@ -140,20 +140,6 @@ def job_word(status: Figures) -> str:
     return "waiting" if status["waiting"] and status["state"] in ("pending", "running") else str(status["state"])
 
 
-def job_progress(status: Figures) -> float | None:
-    """Return how much of the job is done, of 0 to 1; None where nothing tells it."""
-    if status["state"] == "succeeded":
-        return 1.0
-    if status["shards"]:
-        total = sum(figures["total"] for figures in status["shards"].values())
-        return sum(figures["done"] for figures in status["shards"].values()) / total if total else None
-    values = [
-        1.0 if task["state"] == "succeeded" else task.get("progress") for task in status["tasks"] if task["counts"]
-    ]
-    known = [value for value in values if isinstance(value, int | float)]
-    return sum(known) / len(values) if known else None
-
-
 def losses(status: Figures) -> list[str]:
     return [text.strip() for text in loss_lines(status)] + [
         f"given up at the end: {text}" for text in status["gave_up"]
@@ -171,7 +157,7 @@ def attempts_by_task(timeline: Timeline) -> dict[str, list[Attempt]]:
 def row(task: Figures, attempts: Sequence[Attempt], series: Mapping[tuple[str, str], Series]) -> dict[str, Any]:
     """Return the facts of one task's row."""
     present = next((attempt for attempt in reversed(attempts) if attempt.attempt == task["attempt"]), None)
-    sparks = {name: spark(series.get((task["task"], name)), label=name) for name in _SPARKS}
+    sparks = {name: spark(series.get((task["task"], name)), name) for name in _SPARKS}
     return {
         "task": task, "word": state_word(task), "present": present, "sparks": sparks,
         "earlier": [attempt for attempt in reversed(attempts) if attempt is not present],

@@ -96,7 +96,7 @@ class _LogPages:
         attempt, last, is_going = await self._attempt(request)
         text = _text(query.get("find", ""))
         is_error = query.get("at") == "error"
-        notice, go_on = "", ""
+        notice, go_on = "", None
         if is_error or (text and not query.keys() & {"at", "before", "after"}):
             search = await self._search(request, task, attempt, "" if is_error else text)
             if search.position is not None:
@@ -130,7 +130,7 @@ class _LogPages:
         page = render(
             "logs.html", **self._values(request, "logs"), panes=panes, single=None, wrap=request.query_params.get("wrap") != "0",
             tasks=self._tasks(), places=written([_place(pane) for pane in panes]), wrap_address=_wrap_address(request),
-            chosen=",".join(tasks), text="", notice="", go_on="",
+            chosen=",".join(tasks), text="", notice="", go_on=None,
         )  # fmt: skip
         return HTMLResponse(page)
 
@@ -292,8 +292,8 @@ def _search_places(pane: Pane) -> dict[str, int | None]:
     return {"search_from": min(later, default=pane.window.end), "search_to": pane.target}
 
 
-def _not_found(request: Request, attempt: int, text: str, search: Search) -> tuple[str, str]:
-    """Return the words for a search without a match, and the address that goes on with it, or begins at the other end."""
+def _not_found(request: Request, attempt: int, text: str, search: Search) -> tuple[str, tuple[str, str] | None]:
+    """Return the words for a search without a match, and the link (address, words) to go on from there."""
     subject, is_back = (
         (f"“{text}”", bool(request.query_params.get("back"))) if text else ("a line that reports an error", False)
     )
@@ -301,12 +301,11 @@ def _not_found(request: Request, attempt: int, text: str, search: Search) -> tup
     again = {"attempt": attempt, "back": "1" if is_back else None, "at": None if text else "error"}
     if not search.complete:
         words = f"{subject} was not found as far as byte {search.reached:,}"
-        return words, _query(request, **again, **{side: search.reached})
+        return words, (_query(request, **again, **{side: search.reached}), "search on")
     if begun:
-        return f"{subject} does not come again {'before' if is_back else 'after'} byte {begun:,}", _query(
-            request, **again
-        )
-    return f"{subject} is nowhere in this log", ""
+        words = f"{subject} does not come again {'before' if is_back else 'after'} byte {begun:,}"
+        return words, (_query(request, **again), "search from the other end")
+    return f"{subject} is nowhere in this log", None
 
 
 def _query(request: Request, **changes: object) -> str:
