@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -30,7 +30,15 @@ from trainmaster.words.keys import leaves
 FORM_LIMIT = 16 * 1024  # bytes
 AGAIN = 2.0  # s between two polls of a page that gets no events
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+# Errors that become pages; of two kinds that an error is, the first counts.
+_STATUSES: Mapping[type[Exception], int] = {
+    Unknown: 404,
+    NotFound: 404,
+    PermissionError: 403,
+    ValueError: 400,
+    TrainmasterError: 503,
+}
+
 ReaderOf = Callable[[Request], Reader]
 
 
@@ -65,29 +73,12 @@ class _Pages:
             "/events": self.events, "/configuration": self.configuration, "/metrics.json": self.metrics, "/actions/{action}": self.ask,
             "/links/{label:path}": self.link,
         }  # fmt: skip
-        routes = [Route(path, self._guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
-        routes.append(Route("/actions/{action}", self._guarded(self.act), methods=["POST"]))
-        routes += log_routes(self._facts, self._reader_of, self._values, self._guarded)
-        return Starlette(routes=[*routes, Mount("/static", Static())])
-
-    def _guarded(self, endpoint: Endpoint) -> Endpoint:
-        """Turn errors into pages that say what happened."""
-
-        async def checked(request: Request) -> Response:
-            try:
-                return await endpoint(request)
-            except Unknown as error:
-                return self._error(request, 404, str(error))
-            except PermissionError as error:
-                return self._error(request, 403, str(error))
-            except NotFound as error:
-                return self._error(request, 404, error.message, error.mend)
-            except ValueError as error:
-                return self._error(request, 400, str(error))
-            except TrainmasterError as error:
-                return self._error(request, 503, error.message, error.mend)
-
-        return checked
+        routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+        routes.append(Route("/actions/{action}", self.act, methods=["POST"]))
+        routes += log_routes(self._facts, self._reader_of, self._values)
+        return Starlette(
+            routes=[*routes, Mount("/static", Static())], exception_handlers=dict.fromkeys(_STATUSES, self._failed)
+        )
 
     def _values(self, request: Request, section: str) -> dict[str, Any]:
         """Return the values that every page of the job needs."""
@@ -104,7 +95,10 @@ class _Pages:
             "reader": reader,
         }
 
-    def _error(self, request: Request, status: int, text: str, mend: str = "") -> Response:
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        """Return the page that says what happened."""
+        status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+        text, mend = getattr(error, "message", "") or str(error), getattr(error, "mend", "")
         return HTMLResponse(render("error.html", **self._values(request, ""), text=text, mend=mend), status)
 
     # -- pages --

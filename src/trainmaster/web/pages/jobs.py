@@ -6,9 +6,8 @@ A search is words: `state:failed user:ada digits` are the failed jobs of ada tha
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlencode
 
 import attrs
 from starlette.applications import Starlette
@@ -76,13 +75,12 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
     """Return the list of jobs. `place`: where they are, in words."""
     views = Views(jobs)
 
-    def view(request: Request) -> View:
-        search = Search(request.query_params.get("q", "")[:LONGEST], max(1, whole(request, "page", 1)))
+    def view(search: Search) -> View:
         return views.view(str(search), lambda: _blocks(jobs, search))
 
     async def page(request: Request) -> Response:
-        version, blocks = await view(request).now()
-        search = Search(request.query_params.get("q", "")[:LONGEST])
+        search = search_of(request)
+        version, blocks = await view(search).now()
         html = render(
             "jobs.html", root="", search=search, states=STATES, place=place, blocks=blocks, reader=reader_of(request),
             version_of_blocks=version, query=request.url.query, again=AGAIN,
@@ -90,19 +88,18 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
         return HTMLResponse(html)
 
     async def live(request: Request) -> Response:
-        return await live_answer(request, view(request), reader_of(request))
+        return await live_answer(request, view(search_of(request)), reader_of(request))
 
-    def guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def checked(request: Request) -> Response:
-            try:
-                return await endpoint(request)
-            except ValueError as error:
-                return HTMLResponse(error_page("", str(error)), 400)
+    async def failed(request: Request, error: Exception) -> Response:
+        return HTMLResponse(error_page("", str(error)), 400)
 
-        return checked
+    routes = [Route("/", page, methods=["GET"]), Route("/live", live, methods=["GET"])]
+    return Starlette(routes=[*routes, Mount("/static", Static())], exception_handlers={ValueError: failed})
 
-    routes = [Route("/", guarded(page), methods=["GET"]), Route("/live", guarded(live), methods=["GET"])]
-    return Starlette(routes=[*routes, Mount("/static", Static())])
+
+def search_of(request: Request) -> Search:
+    """Return what a query asks for. Raises ValueError."""
+    return Search(request.query_params.get("q", "")[:LONGEST], max(1, whole(request, "page", 1)))
 
 
 def error_page(root: str, text: str, mend: str = "") -> str:
@@ -125,7 +122,7 @@ async def _blocks(jobs: Jobs, search: Search) -> Blocks:
         first = [("Running", running(rows)), ("Failed in the last day", failures(rows, now))]
     values: Mapping[str, Any] = {
         "first": [(title, jobs) for title, jobs in first if jobs], "rows": chosen[begin : begin + PAGE], "number": len(chosen),
-        "total": len(rows), "search": search, "pages": -(-len(chosen) // PAGE), "trouble": jobs.trouble, "address": address,
+        "total": len(rows), "search": search, "pages": -(-len(chosen) // PAGE), "trouble": jobs.trouble,
     }  # fmt: skip
     return {"jobs": render("parts/jobs.html", **values)}
 
@@ -140,9 +137,3 @@ def failures(jobs: Sequence[Headline], now: float) -> list[Headline]:
     return [job for job in jobs if job.state == "failed" and job.ended is not None and job.ended > now - LATELY][
         :FAILED
     ]
-
-
-def address(search: Search, page: int) -> str:
-    """Return the relative address of a page of what a search finds."""
-    query = {"q": search.text} if search.text else {}
-    return f"?{urlencode(query | ({'page': page} if page > 1 else {}))}"

@@ -13,7 +13,7 @@ the line that they found, and earlier and later windows are links.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from html import escape
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -49,20 +49,17 @@ ATTEMPTS = 20  # that a page links to
 _DIGITS = 12  # of a position: file systems refuse much longer ones
 _LONGEST_TEXT = 200  # characters that can be searched for
 
-Endpoint = Callable[[Request], Awaitable[Response]]
 Values = Callable[[Request, str], dict[str, Any]]
 
 
-def log_routes(
-    facts: Facts, reader_of: Callable[[Request], Reader], values: Values, guarded: Callable[[Endpoint], Endpoint]
-) -> list[Route]:
+def log_routes(facts: Facts, reader_of: Callable[[Request], Reader], values: Values) -> list[Route]:
     """Return the routes below `logs`. `values(request, "logs")`: what each page of the job needs."""
     pages = _LogPages(facts, reader_of, values)
     gets = {
         "/logs": pages.side_by_side, "/logs/stream": pages.stream, "/logs/{task}": pages.log, "/logs/{task}/part": pages.part,
         "/logs/{task}/raw": pages.raw,
     }  # fmt: skip
-    return [Route(path, guarded(endpoint), methods=["GET"]) for path, endpoint in gets.items()]
+    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
 
 
 @attrs.frozen
