@@ -15,11 +15,8 @@ from trainmaster.core.metrics import Series
 from trainmaster.log.storage import local_path
 from trainmaster.words.keys import leaves
 
-MISSING = "the extra mlflow is not installed here"
-JOB, UNTIL = (
-    "trainmaster.job",
-    "trainmaster.published-until",
-)  # tags of a run: its job; the time of the last sample that it has
+JOB = "trainmaster.job"  # a tag of a run
+UNTIL = "trainmaster.published-until"  # a tag: the time of the last sample that the run has, in ms since 1970
 _STATES = {"succeeded": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _VALUE = 500  # characters of a parameter that every server takes
 _BATCH = 500  # entries of a request, of 1,000 that the interface allows
@@ -33,7 +30,11 @@ class Runs:
             from mlflow.exceptions import MlflowException
             from mlflow.tracking import MlflowClient
         except ImportError as error:
-            raise BadInput(MISSING, mend="pip install 'trainmaster[mlflow]'", anchor="extra-missing") from error
+            raise BadInput(
+                "the extra mlflow is not installed here",
+                mend="pip install 'trainmaster[mlflow]'",
+                anchor="extra-missing",
+            ) from error
         self._failure: type[Exception] = MlflowException
         self._uri = uri
         try:
@@ -87,15 +88,15 @@ class Runs:
         """Add the samples after the last that the run has; `step` counts seconds since the job was submitted."""
         from mlflow.entities import Metric
 
-        until = float(self._client.get_run(run).data.tags.get(UNTIL) or 0.0)
+        until = int(self._client.get_run(run).data.tags.get(UNTIL) or 0)
         metrics = [
             Metric(_name(f"{row.task}/{row.name}" if row.task else row.name), value, round(at * 1000), max(0, round(at - begin)))
-            for row in series for at, value in zip(row.times, row.values, strict=True) if value is not None and at > until
+            for row in series for at, value in zip(row.times, row.values, strict=True) if value is not None and round(at * 1000) > until
         ]  # fmt: skip
         for part in _parts(metrics):
             self._client.log_batch(run, metrics=part)
         if metrics:
-            self._client.set_tag(run, UNTIL, repr(max(metric.timestamp for metric in metrics) / 1000))
+            self._client.set_tag(run, UNTIL, str(max(metric.timestamp for metric in metrics)))
 
     def _add_output(self, run: str, name: str, url: str) -> None:
         """Add the files of an output of this machine; of one elsewhere its URL, since copying it there may take hours."""

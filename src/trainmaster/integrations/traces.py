@@ -15,7 +15,7 @@ import attrs
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.timeline import Attempt, Timeline
 
-MISSING = "the extra otel is not installed here"
+_BATCH = 512  # spans of a request, as OpenTelemetry's own batches have: collectors refuse bodies of some MiB
 
 
 @attrs.frozen
@@ -77,23 +77,29 @@ def publish(spans: list[Phase], endpoint: str) -> int:
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError as error:
-        raise BadInput(MISSING, mend="pip install 'trainmaster[otel]'", anchor="extra-missing") from error
+        raise BadInput(
+            "the extra otel is not installed here", mend="pip install 'trainmaster[otel]'", anchor="extra-missing"
+        ) from error
     exporter: Any = OTLPSpanExporter(endpoint.rstrip("/") + "/v1/traces")
+    resource = Resource.create({"service.name": "trainmaster", "service.instance.id": spans[0].path[0]})
     try:
-        if exporter.export([_readable(phase) for phase in spans]) is not SpanExportResult.SUCCESS:
-            raise EngineFailed(
-                f"the trace could not be sent to {endpoint}", mend="check that an OTLP collector listens there by HTTP", anchor="otlp",
-            )  # fmt: skip
+        for begin in range(0, len(spans), _BATCH):
+            batch = [_readable(phase, resource) for phase in spans[begin : begin + _BATCH]]
+            if exporter.export(batch) is not SpanExportResult.SUCCESS:
+                raise EngineFailed(
+                    f"the trace could not be sent to {endpoint}", mend="check that an OTLP collector listens there by HTTP",
+                    anchor="otlp",
+                )  # fmt: skip
     finally:
         exporter.shutdown()
     return len(spans)
 
 
-def _readable(phase: Phase) -> Any:
+def _readable(phase: Phase, resource: Any) -> Any:
     """Return a phase as OpenTelemetry's finished span."""
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
     from opentelemetry.trace.status import Status, StatusCode
@@ -107,7 +113,7 @@ def _readable(phase: Phase) -> Any:
         name=phase.path[-1] if len(phase.path) > 1 else f"job {phase.attributes['trainmaster.name'] or phase.path[0]}",
         context=context(phase.path),
         parent=context(phase.path[:-1]) if len(phase.path) > 1 else None,
-        resource=Resource.create({"service.name": "trainmaster", "service.instance.id": phase.path[0]}),
+        resource=resource,
         attributes=dict(phase.attributes),
         events=[Event(name, dict(fields), _nanoseconds(at)) for at, name, fields in phase.moments],
         kind=SpanKind.INTERNAL,

@@ -19,24 +19,25 @@ EVERY = 10.0  # s between two looks at a job that runs
 @json_option
 def command(job: str, otlp: str | None, mlflow: str | None, experiment: str, outputs: bool, follow: bool) -> None:
     """Publish JOB to other systems. Publishing it again adds what is new."""
-    import threading
+    import time
 
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.watch.connect import status as status_of
 
     if otlp is None and mlflow is None:
         raise click.UsageError("say where to: --otlp URL, --mlflow URI, or both", click.get_current_context())
-    past, published = Past(job), {}
+    past, published, runs = Past(job), {}, None
+    if mlflow is not None:
+        from trainmaster.integrations.mlflow_runs import Runs
+
+        runs = Runs(mlflow, experiment)
     while True:
         status, description = status_of(job), past.description()
-        over = status["ended"] is not None
-        if mlflow is not None:
-            from trainmaster.integrations.mlflow_runs import Runs
-
-            published["mlflow"] = Runs(mlflow, experiment).publish(status, description, past.metrics(), outputs)
-        if over or not follow:
+        if runs is not None:
+            published["mlflow"] = runs.publish(status, description, past.metrics(), outputs)
+        if status["ended"] is not None or not follow:
             break
-        threading.Event().wait(EVERY)
+        time.sleep(EVERY)
     if otlp is not None:
         from trainmaster.integrations.traces import phases, publish
 
