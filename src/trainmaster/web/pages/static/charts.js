@@ -19,6 +19,12 @@
     return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${names[unit]}`;
   }
 
+  // UTC, as all times of the pages: a day where one begins, else the time of day.
+  function clock(at, step) {
+    const text = new Date(at * 1000).toISOString();
+    return at % 86400 === 0 ? text.slice(5, 10) : text.slice(11, step < 60 ? 19 : 16);
+  }
+
   function shown(form, value) {
     if (value === null || value === undefined) return "";
     if (form === "bytes") return bytes(value);
@@ -48,7 +54,8 @@
     const plot = new uPlot({
       width: Math.max(200, box.clientWidth), height: 150, cursor, legend: {show: false},
       scales: {x: {time: true, range: (_, first, last) => first === null ? [0, 1] : [first, Math.max(last, first + SHORTEST)]}, y: {range: (_, low, high) => range(form, low, high)}},
-      axes: [{...axis, size: 26}, {...axis, size: 62, ...(form === "bytes" ? {incrs: POWERS} : {}), values: (_, values) => values.map((value) => shown(form, value))}],
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      axes: [{...axis, size: 26, values: (_, values, _axis, _space, step) => values.map((value) => clock(value, step))}, {...axis, size: 62, ...(form === "bytes" ? {incrs: POWERS} : {}), values: (_, values) => values.map((value) => shown(form, value))}],
       series: [{}, ...tasks.map((_, number) => ({stroke: colour(strokes[number]), width: 1.5, spanGaps: tasks.length > 1, points: {show: false}})),
         ...asked.map(() => ({stroke: colour("--lost"), width: 1, dash: [4, 4], points: {show: false}}))],
       hooks: {setCursor: [(plot) => { const at = plot.cursor.idx; say(charts.get(name), at); }]},

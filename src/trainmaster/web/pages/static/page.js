@@ -1,7 +1,7 @@
 // Times that pass, the sign that a page is not connected, and keys. Pages say the same without it, only not by themselves.
 "use strict";
 (() => {
-  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
   function lasting(seconds) {
     const parts = [];
