@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 import pytest
 from log_jobs import Job
+from s3 import serving
 from waiting import until
 
 from trainmaster.client.ui.serving import PORT
@@ -139,6 +140,44 @@ def test_a_job_that_runs_is_seen_to_end(tmp_path: Path, home) -> None:
             assert server.end() == 130
     finally:
         (tmp_path / "go").touch()
+
+
+def test_charts_are_as_new_as_what_the_master_has(
+    tmp_path: Path, home, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects are written seldom, and none while their server is away: the master has the samples."""
+    (tmp_path / "train.py").write_text(
+        "import os, time\nfrom trainmaster import runtime\n"
+        "while not os.path.exists('over'):\n"
+        "    runtime.metrics(went=float(os.path.exists('go')))\n"
+        "    time.sleep(0.1)\n"
+    )
+    with serving() as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        places = f"storage: s3://{store.bucket()}\n"
+        (tmp_path / "job.yaml").write_text(
+            f"name: held\n{places}roles: {{worker: {{command: [{sys.executable}, train.py]}}}}\n"
+        )
+        job = tm("submit", "job.yaml", cwd=tmp_path)
+        address = f"/api/v1/jobs/{job}/metrics?name=metric.went"
+
+        def highest() -> list[float]:
+            return [max(row["highest"]) for row in json.loads(server.ask(address).text).get("series", [])]
+
+        try:
+            with ui() as server:
+                server.sign_in()
+                assert until(lambda: highest() == [0.0], 60)
+                store.stop()
+                (tmp_path / "go").touch()
+                assert until(lambda: highest() == [1.0], 60)
+                store.start()
+                (tmp_path / "over").touch()
+                assert until(lambda: 'data-state="succeeded"' in server.ask(f"/jobs/{job}/").text, 60)
+                assert highest() == [1.0], "they are in its storage then"
+        finally:
+            (tmp_path / "over").touch()
+            subprocess.run([*TM, "kill", "--force", job], capture_output=True, check=False, timeout=60)
 
 
 def test_a_job_is_killed_by_its_form_alone(tmp_path: Path, home) -> None:

@@ -478,7 +478,7 @@ def test_the_logs_of_a_real_job(tmp_path: Path, home: Any) -> None:
         assert here == "Traceback (most recent call last):"
         assert "ValueError: the first attempt fails" in shown(answer.text)
         assert "Attempt 1: exited with status 1" in answer.text
-        assert "nothing was printed" in (await get(pages(facts), "/logs/master")).text
+        assert "it has logged nothing" in (await get(pages(facts), "/logs/master")).text
         page = Following(facts, f"{TASK},1,0")
         await page.task
         assert page.lines[-2:] == ["attempt 2 <b>", "100 %"]

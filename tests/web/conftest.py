@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import browser as chromium
 import pytest
-from web import jobs, serve
 
 from trainmaster.core.machine.events import Event
+from web import jobs, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

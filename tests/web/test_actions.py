@@ -14,6 +14,7 @@ import pytest
 from conformance.engines import processes_of
 from playwright.sync_api import Page, expect
 from waiting import until
+
 from web import jobs
 from web.conftest import NewPage, Screenshot, Served
 

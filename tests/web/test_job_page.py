@@ -8,10 +8,10 @@ from urllib.parse import quote
 import browser
 import pytest
 from playwright.sync_api import Page, expect
-from web import jobs
-from web.conftest import NewPage, Screenshot, Served
 
 from trainmaster.core.machine.events import Event
+from web import jobs
+from web.conftest import NewPage, Screenshot, Served
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -16,10 +16,10 @@ import pytest
 from conformance.engines import Submitted, python, role
 from playwright.sync_api import Page, expect
 from waiting import until
-from web import serve
-from web.conftest import Screenshot, Served
 
 import trainmaster
+from web import serve
+from web.conftest import Screenshot, Served
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -17,26 +17,25 @@ from collections import deque
 from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.client.ui.measured import Measured
 from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, streamed
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.timeline import Timeline
 from trainmaster.log.history.course import events_of
-from trainmaster.log.metrics.files import read_metrics
 from trainmaster.log.output import MASTER
 from trainmaster.log.reader import Batch, Reader
 from trainmaster.web.contract import Records, Unknown
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.sources import Source
-    from trainmaster.core.metrics import Series, Store
+    from trainmaster.core.metrics import Series
 
 LINGER = 5.0  # s that a watch goes on without readers
 RECENT = 10_000  # events kept; older ones are read from the log again
 STATUS_REST = 0.05  # s between two questions for the status at least
 STATUS_SHARE = 5  # and so many times as long as the answer took
 STALE_LOOKS = 10  # questions after one event: a status may be some time old
-METRICS_EVERY = 1.0  # s between two looks at the metrics at least
 LOG_REST = 0.25  # s between two looks at output that grows
 SILENCE = 2.0  # s without a master that need no word
 AGAIN = 3.0  # s until a job that could not be read is read again
@@ -65,9 +64,8 @@ class Watched:
         self._timeline = Timeline()
         self._reader: Reader | None = None
         self._complete = False  # the whole log of a job that is over was read
-        self._reading, self._measuring = asyncio.Lock(), asyncio.Lock()
-        self._store: Store | None = None  # the metrics
-        self._store_until, self._store_is_whole = 0.0, False
+        self._reading = asyncio.Lock()
+        self._measured = Measured(source)
 
     @property
     def _last(self) -> int:
@@ -119,13 +117,7 @@ class Watched:
     async def metrics(
         self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
     ) -> Sequence[Series]:
-        async with self._measuring:
-            if self._store is None or (time.monotonic() > self._store_until and not self._store_is_whole):
-                over, began = self._over, time.monotonic()
-                self._store = await in_thread(read_metrics, self._source.past.storage)
-                self._store_is_whole = over
-                self._store_until = time.monotonic() + max(METRICS_EVERY, (time.monotonic() - began) * STATUS_SHARE)
-            return self._store.series(tasks, names, since)
+        return await self._measured.series(self._over, tasks, names, since)
 
     async def events(self, after: int, follow: bool) -> Records:
         while True:

@@ -6,7 +6,7 @@ import functools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from trainmaster.client.jobs.past import Facts, Past, check_is_there, removed
@@ -15,6 +15,7 @@ from trainmaster.core.errors import NotFound, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.core.machine.state import State
+    from trainmaster.core.metrics import Series
     from trainmaster.core.spec.job import Job
     from trainmaster.log.reader import Reader
     from trainmaster.log.storage import Storage
@@ -47,6 +48,12 @@ class Source(Protocol):
 
     def pieces(self, task: str, attempt: int, offset: int, growing: bool) -> Iterator[Facts]:
         """Yield the output of an attempt as far as it has come. `growing`: its program may still print."""
+        ...
+
+    def master_metrics(
+        self, tasks: Collection[str] | None, names: Collection[str] | None, since: float
+    ) -> Sequence[Series] | None:
+        """Return what the job's master has measured; None where no master answers, or the storage has as much."""
         ...
 
 
@@ -85,6 +92,19 @@ class OfThisMachine:
             except Disconnected:  # what is stored follows
                 pass
         yield from self.past.log(task, attempt, offset, growing)
+
+    def master_metrics(
+        self, tasks: Collection[str] | None, names: Collection[str] | None, since: float
+    ) -> Sequence[Series] | None:
+        from trainmaster.client.watch.connect import live
+
+        if self.past.storage.local:  # it has them a second later
+            return None
+        try:
+            master = live(self.job)
+            return None if master is None else master.metrics(tasks, names, since)
+        except TrainmasterError:  # its status says why; what is stored may be read
+            return None
 
     def description(self) -> Facts:
         return self.past.description() | {"id": self.job}
@@ -188,3 +208,8 @@ class OfPlace:
 
     def pieces(self, task: str, attempt: int, offset: int, growing: bool) -> Iterator[Facts]:
         return self.past.log(task, attempt, offset, growing)
+
+    def master_metrics(
+        self, tasks: Collection[str] | None, names: Collection[str] | None, since: float
+    ) -> Sequence[Series] | None:
+        return None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
+
+if TYPE_CHECKING:
+    from trainmaster.core.metrics import Series
 
 PREFIX = "/api/v1"
 UNREADABLE = 503  # the master's storage keeps the answer from it; whoever reads the storage by itself may have it
@@ -42,6 +45,14 @@ class Live:
         """
         query = {"after": after} | ({"logs": 1} if logs else {}) | ({} if tail is None else {"tail": tail})
         return self._lines("/stream", query | ({"bare": 1} if bare else {}))
+
+    def metrics(self, tasks: Collection[str] | None, names: Collection[str] | None, since: float) -> list[Series]:
+        """Return what was measured, of some tasks ("" is the whole job) and names, or of all, after a time in seconds since 1970."""
+        from trainmaster.core.metrics import Series
+
+        query = urlencode({"task": [*(tasks or ())], "name": [*(names or ())], "since": since}, doseq=True)
+        rows = self._once("GET", f"/metrics?{query}")["series"]
+        return [Series(*(row[name] for name in ("task", "name", "times", "values", "highest"))) for row in rows]
 
     def act(self, verb: str, **fields: Any) -> Facts:
         """Have the master do something with the job: kill, scale, save and others of the REST interface."""
