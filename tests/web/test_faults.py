@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import re
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -14,8 +16,12 @@ import browser
 import pytest
 from conformance.engines import TM, processes_of
 from playwright.sync_api import Page, expect
+from rest_server import serving
 
 from trainmaster.host import processes
+from trainmaster.log.index import Headline
+from trainmaster.web.contract import Reader
+from trainmaster.web.pages.jobs import jobs_page
 from web import jobs
 from web.conftest import NewPage, Screenshot, Served
 
@@ -147,3 +153,34 @@ def broken_links(folder: Path) -> list[str]:
         for address in re.findall(r'(?:href|src)="([^"#]+)', page.read_text())
         if ":" not in address.partition("/")[0] and not (page.parent / unquote(address)).is_file()
     ]
+
+
+class FailingJobs:
+    """The jobs of a place that cannot be listed while `failure` is there."""
+
+    trouble = ""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+
+    async def present(self) -> Sequence[Headline]:
+        if self.failure is not None:
+            raise self.failure
+        return [Headline("digits-abcdef")]
+
+    async def changed(self, version: int, within: float) -> int:
+        await asyncio.sleep(0.1)  # noqa: TID251  the pace of changes, which nobody waits for
+        return version + 1
+
+
+def test_an_open_page_says_why_it_gets_no_news(page: Page, complaints: list[str]) -> None:
+    failing = FailingJobs()
+    with serving(jobs_page(failing, lambda request: Reader(), "here")) as server:
+        page.goto(f"http://127.0.0.1:{server.port}/")
+        expect(page.locator("#offline")).to_be_hidden()
+        failing.failure = RuntimeError("its disk is away")
+        expect(page.locator("#offline")).to_have_text("its disk is away; what you see may be old.")
+        failing.failure = None
+        expect(page.locator("#offline")).to_be_hidden()
+        page.goto("about:blank")
+    complaints.clear()

@@ -24,18 +24,25 @@
     }
   }
 
-  function connected(is) {
-    const sign = document.getElementById("offline");
-    if (sign) sign.hidden = is;
+  const sign = document.getElementById("offline");
+  const usual = sign?.textContent;
+
+  function connected(is, why = "") {
+    if (!sign) return;
+    sign.textContent = why ? `${why}; what you see may be old.` : usual;
+    sign.hidden = is;
   }
 
   tick();
   setInterval(tick, 1000);
-  for (const event of ["htmx:sse:after:message", "htmx:sse:after:connection"]) document.addEventListener(event, () => { connected(true); tick(); });
+  for (const name of ["htmx:sse:after:message", "htmx:sse:after:connection"]) document.addEventListener(name, (event) => {
+    if (event.detail?.message?.event !== "trouble") connected(true); // that is a message too
+    tick();
+  });
   document.addEventListener("htmx:after:swap", tick);
   document.addEventListener("htmx:sse:error", () => connected(false));
   document.addEventListener("htmx:error", () => connected(false));
-  document.addEventListener("trouble", () => connected(false));
+  document.addEventListener("trouble", (event) => connected(false, event.detail?.data));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
     const search = document.querySelector("input[type=search]");
