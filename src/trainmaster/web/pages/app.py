@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
 from trainmaster.web.pages.patience import Patience
+from trainmaster.web.pages.query import whole, without
 from trainmaster.web.pages.render import Static, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
@@ -115,7 +116,7 @@ class _Pages:
         done = ACTIONS.get(request.query_params.get("done", ""))
         page = render(
             "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
-            notice=done.done if done else "", again=AGAIN, kept=await self._kept(""),
+            live=live_address(), notice=done.done if done else "", again=AGAIN, kept=await self._kept(""),
             charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
         return HTMLResponse(page)
@@ -125,7 +126,7 @@ class _Pages:
         task = request.path_params["task"]
         page = render(
             "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=task, again=AGAIN,
-            kept=await self._kept(task),
+            live=live_address(task), query="", kept=await self._kept(task),
             charts=[drawn(chart) for chart in await self._charts(task)],
         )  # fmt: skip
         return HTMLResponse(page)
@@ -181,9 +182,7 @@ class _Pages:
 
     async def ask(self, request: Request, problem: str = "", status: int = 200) -> Response:
         """Show the form of an action, or its command."""
-        name = request.path_params["action"]
-        if name not in ACTIONS:
-            raise Unknown(f"there is no action {name[:40]}")
+        name = _action(request)
         form = dict(request.query_params)
         values = self._values(request, "job")
         may_act = self._acts is not None and values["reader"].may_act
@@ -194,9 +193,7 @@ class _Pages:
         return HTMLResponse(page, status)
 
     async def act(self, request: Request) -> Response:
-        name = request.path_params["action"]
-        if name not in ACTIONS:
-            raise Unknown(f"there is no action {name[:40]}")
+        name = _action(request)
         reader, form = self._reader_of(request), await _form(request)
         check_token(reader, form)
         if self._acts is None:
@@ -216,12 +213,14 @@ async def live_answer(request: Request, view: View, reader: Reader) -> Response:
     if reader.live:
         return StreamingResponse(_sent(view, version), media_type="text/event-stream")
     version, changed = await view.changes(version)
-    task = request.path_params.get("task", "")
-    live = f"../tasks/{quote(task)}/live" if task else "live"
-    poller = render(
-        "parts/poller.html", live=live, version_of_blocks=version, query=_without(request, "v"), again=AGAIN
-    )
+    live = live_address(request.path_params.get("task", ""))
+    poller = render("parts/poller.html", live=live, version_of_blocks=version, query=without(request, "v"), again=AGAIN)
     return HTMLResponse("".join(map(out_of_band, changed)) + poller)
+
+
+def live_address(task: str = "") -> str:
+    """Return the address from which the page of a list, a job or one of its tasks gets what changed, relative to that page."""
+    return f"../tasks/{quote(task)}/live" if task else "live"
 
 
 async def _sent(view: View, version: int) -> AsyncIterator[str]:
@@ -251,6 +250,14 @@ def out_of_band(html: str) -> str:
     return f'<hx-partial hx-target="#{match[1]}" hx-swap="outerMorph">{html}</hx-partial>'
 
 
+def _action(request: Request) -> str:
+    """Return the name of the action that a request is about. Raises Unknown."""
+    name: str = request.path_params["action"]
+    if name not in ACTIONS:
+        raise Unknown(f"there is no action {name[:40]}")
+    return name
+
+
 async def _form(request: Request) -> dict[str, str]:
     """Read a form. Raises ValueError where it is too large, or of another type."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
@@ -261,17 +268,3 @@ async def _form(request: Request) -> dict[str, str]:
         if len(body) > FORM_LIMIT:
             raise ValueError(f"a form of more than {FORM_LIMIT} bytes")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-
-
-def whole(request: Request, name: str, default: int) -> int:
-    """Return a whole number of the query. Raises ValueError where it is none."""
-    text = request.query_params.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise ValueError(f"{name} is no whole number: {text[:40]!r}")
-    return int(text)
-
-
-def _without(request: Request, name: str) -> str:
-    return urlencode([(key, value) for key, value in request.query_params.multi_items() if key != name])

@@ -41,6 +41,7 @@ from trainmaster.web.pages.logs.windows import (
     window_around,
     window_before,
 )
+from trainmaster.web.pages.query import whole, without
 from trainmaster.web.pages.render import dom_id, render
 
 SIDE = 6  # logs side by side
@@ -314,9 +315,7 @@ def _query(request: Request, **changes: object) -> str:
 def _wrap_address(request: Request) -> str:
     """Return the query of the same page with its lines wrapped, or not."""
     wrap = "1" if request.query_params.get("wrap") == "0" else "0"
-    return "?" + urlencode(
-        [*((name, text) for name, text in request.query_params.multi_items() if name != "wrap"), ("wrap", wrap)]
-    )
+    return "?" + f"{without(request, 'wrap')}&wrap={wrap}".lstrip("&")
 
 
 def _text(text: str) -> str:
@@ -329,9 +328,4 @@ def _pattern(text: str) -> re.Pattern[str] | None:
 
 def _whole(request: Request, name: str) -> int | None:
     """Return a whole number of the query, or None where it has none. Raises ValueError where it is none."""
-    text = request.query_params.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        raise ValueError(f"{name} is no whole number of at most {_DIGITS} digits: {text[:40]!r}")
-    return int(text)
+    return whole(request, name, None, _DIGITS)
