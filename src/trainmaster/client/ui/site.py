@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trainmaster.web.contract import Acts, Facts
 
 KEPT_OPEN = 50  # jobs whose pages are kept; beyond, those that nobody has looked at for longest go
+KEPT_FOR = 120.0  # s that they are kept after the last look: of a job of 1,000 tasks they are some 10 MB
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HOME = "../../"  # from a job's root to the list of jobs
 
@@ -150,8 +151,10 @@ class Site:
     def _close_unused(self) -> None:
         done = {job: opening.result() for job, opening in self._open.items() if opening.done()}
         unused = sorted((opened.used, job) for job, opened in done.items() if opened.facts.idle)
-        for _, job in unused[: max(0, len(self._open) - KEPT_OPEN)]:
-            del self._open[job]
+        too_many, now = max(0, len(self._open) - KEPT_OPEN), time.monotonic()
+        for place, (used, job) in enumerate(unused):
+            if place < too_many or used < now - KEPT_FOR:
+                del self._open[job]
 
 
 async def _icon(request: Request) -> FileResponse:
