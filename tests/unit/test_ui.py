@@ -220,6 +220,20 @@ def test_the_jobs_of_a_place_are_listed_and_searched(place: Path) -> None:
         assert len(index["jobs"]) == 3
 
 
+def test_a_job_of_a_place_that_runs_has_the_figures_of_its_samples(tmp_path: Path, home) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, time\nfrom trainmaster import runtime\nruntime.progress(0.5, step=7)\n"
+        "while not os.path.exists('over'):\n    time.sleep(0.1)\n"
+    )
+    job = tm("submit", "--name", "held", "--", sys.executable, "train.py", cwd=tmp_path)
+    try:
+        with ui("--jobs", str(home.state / "jobs")) as server:
+            server.sign_in()
+            until(lambda: server.ask(f"/jobs/{job}/").text.count(">step 7<") == 2, what="the job's and the task's step")
+    finally:
+        (tmp_path / "over").touch()
+
+
 def test_names_that_are_markup_are_shown_as_text(tmp_path: Path) -> None:
     job = Job(LocalStorage(tmp_path), "a-aaaaaa", 100.0, folder="")
     job.tell("ended", 101.0, state="failed", reason="<script>alert(1)</script>")

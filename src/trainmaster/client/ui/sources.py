@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from trainmaster.client.jobs.past import Facts, Past, check_is_there, removed
+from trainmaster.client.jobs.past import Facts, Past, check_is_there
 from trainmaster.client.jobs.places import JOB_FILE, SITE_FILE
 from trainmaster.core.errors import NotFound, TrainmasterError
 
@@ -177,18 +177,22 @@ class OfPlace:
 
     def check(self) -> None:
         if not self.past.storage.entries("events"):
-            raise removed(self.job)
+            problem = f"{self.job} has no events in {self.past.storage.url}: it has not begun yet, or it was removed"
+            raise NotFound(problem, mend="look again, or see the list", anchor="no-such-job")
 
     def status(self) -> Facts:
         self.check()
         return self.past.status()
 
     def items(self, after: int) -> Iterator[Facts]:
-        last, over = -1, False
+        last, over, due = -1, False, 0.0
         while not over:
             n, status, over = self.past.look()
-            yield {"status": status} if n != last else {"lost": 0.0}
-            last = n
+            if n != last or time.monotonic() >= due:  # samples are news too
+                last, due = n, time.monotonic() + POLL_ELSEWHERE
+                yield {"status": status}
+            else:
+                yield {"lost": 0.0}
             if not over:
                 time.sleep(POLL_LOCAL if self.past.storage.local else POLL_ELSEWHERE)
         yield {"end": status}

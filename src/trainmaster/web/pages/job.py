@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.hints import hints
-from trainmaster.core.metrics import Series
+from trainmaster.core.metrics import JOB, Series
 from trainmaster.core.spec.job import BOARD_LABEL
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts, Links
@@ -27,6 +27,7 @@ EVENTS = 12  # the newest, on the job's page
 MARKS = 30  # the newest, under the time line
 FIRST = ("failed", "lost", "running", "staging", "pending", "killed", "succeeded")  # states, those that matter first
 _SPARKS = ("cpu", "memory")  # names
+_SAMPLED = (*_SPARKS, "progress", "step")
 
 Figures = Mapping[str, Any]
 NO_EVENTS: list[Figures] = []
@@ -63,10 +64,10 @@ class JobPage:
         series, unread = await self._read(
             "samples", lambda: self._facts.metrics(tasks=names), NO_SERIES, of=f"the tasks of {self._choice}"
         )
-        trouble = trouble or unread
+        trouble, shown = trouble or unread, with_samples(shown, series)
         now = status["at"] if status["ended"] is not None else max(status["at"], timeline.at, latest(series))
         blocks: dict[str, str | tuple[str, str]] = {
-            "head": render("parts/head.html", **head(status, description)),
+            "head": render("parts/head.html", **head(status, description, shown, series)),
             "actions": render(
                 "parts/actions.html", buttons=buttons(status, job), board=await self._board(status)
             ),
@@ -127,11 +128,25 @@ def latest(series: Iterable[Series]) -> float:
     return max((row.times[-1] for row in series if row.times), default=0.0)
 
 
-def head(status: Figures, description: Figures) -> dict[str, Any]:
+def with_samples(tasks: Sequence[Figures], series: Sequence[Series]) -> list[Figures]:
+    """Return tasks with their newest samples where they run and have none: the status of a storage place's job is that of its log."""
+    newest = {(row.task, row.name): row.values[-1] for row in series if row.values}
+    return [
+        {**{name: newest.get((task["task"], name)) for name in _SAMPLED}, **task}
+        if task["state"] == "running"
+        else task
+        for task in tasks
+    ]
+
+
+def head(status: Figures, description: Figures, shown: Sequence[Figures], series: Sequence[Series]) -> dict[str, Any]:
     """Return the facts of the first lines: they say how the job is doing."""
+    progress = job_progress(status)
+    if progress is None and status["state"] == "running":
+        progress = next((row.values[-1] for row in series if (row.task, row.name) == (JOB, "progress")), None)
+    steps = [task["step"] for task in [*status["tasks"], *shown] if task.get("step") is not None]
     return {
-        "job": status, "description": description, "progress": job_progress(status), "word": job_word(status),
-        "steps": max((task["step"] for task in status["tasks"] if task.get("step") is not None), default=None),
+        "job": status, "description": description, "progress": progress, "word": job_word(status), "steps": max(steps, default=None),
     }  # fmt: skip
 
 
