@@ -55,6 +55,8 @@ def command(
         serve_team(StoragePlace(place) if place else ThisMachine(acts=False), team, click.echo)
         return
     jobs = StoragePlace(place) if place else ThisMachine(acts=True)
+    if isinstance(jobs, StoragePlace) and jobs.is_empty:
+        click.echo(f"{place} has no jobs yet; new ones appear on the page", err=True)
     listener = bound(port or PORT, 0 if port else TRIES)
     if (number := listener.getsockname()[1]) != (port or PORT):
         click.echo(f"port {port or PORT} is taken: this is port {number}", err=True)
