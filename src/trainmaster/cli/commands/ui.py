@@ -38,8 +38,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show jobs in a browser, live and past, until Ctrl-C. With JOB its page opens, else their list.
 
-    The pages are served to the user of this machine alone: the address has a code, with which one browser signs in once. A further code
-    is printed then, for another browser.
+    The pages are for the user of this machine alone: the address has a code that signs one browser in, once. The next is printed then.
     """
     from trainmaster.client.ui.places import StoragePlace, ThisMachine
     from trainmaster.client.ui.serving import PORT, PROGRAMS_PORT, TRIES, bound, serve_team, serve_user
@@ -55,6 +54,8 @@ def command(
         serve_team(StoragePlace(place) if place else ThisMachine(acts=False), team, click.echo)
         return
     jobs = StoragePlace(place) if place else ThisMachine(acts=True)
+    if isinstance(jobs, StoragePlace) and jobs.is_empty:
+        click.echo(f"{place} has no jobs yet; new ones appear on the page", err=True)
     listener = bound(port or PORT, 0 if port else TRIES)
     if (number := listener.getsockname()[1]) != (port or PORT):
         click.echo(f"port {port or PORT} is taken: this is port {number}", err=True)

@@ -50,7 +50,7 @@ class StoragePlace:
         self.words = url
         self._url = url.rstrip("/") or url
         self._root = storage_for(self._url)
-        self._root.entries("")  # raises StorageFailed where it cannot be read
+        self.is_empty = not self._root.entries("")  # raises StorageFailed where it cannot be read
 
     def board(self) -> Board:
         cache = LocalStorage(_cache_dir() / hashlib.sha256(self._root.url.encode()).hexdigest()[:24])
