@@ -187,6 +187,8 @@ class OfPlace:
         last, over = -1, False
         while not over:
             n, status, over = self.past.look()
+            if n == last:
+                self.check()  # a log that is gone has no more events either
             yield {"status": status} if n != last else {"lost": 0.0}
             last = n
             if not over:
