@@ -6,13 +6,15 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -83,10 +85,17 @@ class Page:
 
 
 @contextmanager
-def ui(*arguments: str, **environment: str) -> Iterator[Ui]:
+def ui(*arguments: str, descriptors: int = 0, **environment: str) -> Iterator[Ui]:
+    """Run `tm ui`, where it may have only so many descriptors if a number is given."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if descriptors:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
     process = subprocess.Popen(
         [*TM, "ui", "--no-browser", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **environment}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        env={**os.environ, **environment}, preexec_fn=prepare,
     )  # fmt: skip
     started = Ui(process, [])
     reading = threading.Thread(target=lambda: [started.lines.append(line) for line in process.stdout or ()])
@@ -271,6 +280,8 @@ def test_one_job_in_trouble_is_one_line_and_the_others_are_as_ever(place: Path) 
     with ui("--jobs", str(place)) as server:
         server.sign_in()
         assert set(server.ask("/?q=state:unreadable").jobs) == {"newer-dddddd"}
+        (row,) = json.loads(server.ask("/api/v1/jobs?state=unreadable").text)["jobs"]
+        assert (row["id"], row["state"]) == ("newer-dddddd", "unreadable")
         page = server.ask("/jobs/newer-dddddd/")
         assert (page.status, "version 9.0" in page.text, "Traceback" in page.text) == (503, True, False)
         assert "letters-bbbbbb" in server.ask("/?q=state:failed").jobs
@@ -279,6 +290,30 @@ def test_one_job_in_trouble_is_one_line_and_the_others_are_as_ever(place: Path) 
         assert until(lambda: not server.ask("/").jobs or "may be old" in server.ask("/").text)
         (place.parent / "away").rename(place)
         assert until(lambda: len(server.ask("/").jobs) == 5)
+
+
+def test_a_job_that_runs_is_moved_away_and_back_while_its_page_is_open(place: Path) -> None:
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        address = "/jobs/digits-cccccc/"
+        assert "is not there any more" not in server.ask(address).text
+        (place / "digits-cccccc").rename(place.parent / "away")
+        assert until(lambda: "is not there any more" in server.ask(address).text)
+        assert server.ask("/jobs/letters-bbbbbb/").status == 200
+        (place.parent / "away").rename(place / "digits-cccccc")
+        assert until(lambda: "is not there any more" not in server.ask(address).text)
+
+
+def test_readers_are_answered_beside_more_connections_than_there_is_room_for(place: Path) -> None:
+    with ui("--jobs", str(place), descriptors=150) as server, ExitStack() as connections:
+        server.sign_in()
+        for _ in range(300):
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        assert until(lambda: server.ask("/").status == 200)
+        assert server.end() == 130
+        assert server.process.stderr
+        assert len(server.process.stderr.read().splitlines()) < 5
 
 
 def test_two_on_one_place_and_one_port(place: Path) -> None:
@@ -319,6 +354,10 @@ def test_a_team_reads_by_tokens_and_changes_nothing(place: Path, tmp_path: Path)
         (["--listen", "0.0.0.0:8470", "--tokens", "TOKENS"], "unencrypted"),
         (["--listen", "8470", "--tokens", "TOKENS"], "is not HOST:PORT"),
         (["--listen", "127.0.0.1:8470", "--user-header", "x-user"], "from known proxies alone"),
+        (
+            ["--listen", "127.0.0.1:8470", "--user-header", "x user", "--trust-proxy", "127.0.0.1"],
+            "is no name of a header",
+        ),
         (["--listen", "127.0.0.1:8470", "--tokens", "/nothing"], "cannot be read"),
         (["--listen", "127.0.0.1:8470", "--tokens", "TOKENS", "--tls-cert", "x.pem"], "belong together"),
         (["--tokens", "TOKENS"], "are of --listen"),

@@ -195,3 +195,9 @@ def test_a_header_names_the_user_where_a_trusted_proxy_sends_it() -> None:
     assert ask(access, "/", client="::ffff:10.0.0.1", x_user="ada").text == "/ ada False"
     assert ask(access, "/", client="10.0.0.2", x_user="ada").status == 401
     assert ask(access, "/", client="10.0.0.1").status == 401
+
+
+def test_a_request_of_two_lengths_is_refused_and_ends_its_connection() -> None:
+    access = Access(application, page, header=ProxyHeader("x-user", ["127.0.0.1"]))
+    answer = ask(access, "/", x_user="ada", content_length="5", transfer_encoding="chunked")
+    assert (answer.status, answer.headers["connection"]) == (400, "close")

@@ -9,6 +9,8 @@ token, which `may_change` compares.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 import secrets
@@ -31,6 +33,7 @@ SIGN_IN = "/sign-in"
 OPEN = ("/static/", "/favicon.ico")  # paths that anybody may read
 SAFE = ("GET", "HEAD")
 _FORM_LIMIT = 16 * 1024  # bytes
+_FORM_WITHIN = 10.0  # s: a stranger who signs in keeps no connection for longer
 # Browsers heed the first of these on HTTPS and on this machine alone, so pages behind a cluster's proxy go without.
 _HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"}
 
@@ -132,6 +135,9 @@ class Access:
     def _refusal(self, connection: HTTPConnection) -> Response | None:
         """Return the answer to a request that no page of ours has sent; None to any other."""
         host = connection.headers.get("host", "").lower()
+        if "transfer-encoding" in connection.headers and "content-length" in connection.headers:
+            # A proxy before us may take another length than we do: what follows would be a request that it has not seen (RFC 9112, 6.1).
+            return _plain(400, "the length of this request is ambiguous", connection="close")
         if self.hosts and host not in self.hosts:
             return _plain(421, f"this page is not known as {host[:100] or 'a host without a name'}")
         method = connection.scope.get("method", "CONNECT")  # a WebSocket may do anything: as strict as a change
@@ -219,11 +225,14 @@ def is_loopback(host: str) -> bool:
 
 async def _body(request: Request) -> bytes:
     data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _FORM_LIMIT:
-            return b""
-    return data
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FORM_WITHIN):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > _FORM_LIMIT:
+                    return b""
+            return data
+    return b""
 
 
 def _local(target: str) -> str:
@@ -236,5 +245,5 @@ def _same(text: str, other: str) -> bool:
     return hmac.compare_digest(text.encode("utf-8", "replace"), other.encode())
 
 
-def _plain(status: int, text: str) -> Response:
-    return Response(text + "\n", status, media_type="text/plain")
+def _plain(status: int, text: str, **headers: str) -> Response:
+    return Response(text + "\n", status, headers, media_type="text/plain")

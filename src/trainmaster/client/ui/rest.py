@@ -42,7 +42,7 @@ class PlaceJobs:
             row
             for row in await self.board.present()
             if (search in row.id or search in row.name)
-            and (not state or row.state in states)
+            and (not state or row.word in states)
             and (not user or row.user == user)
         ]
         begin = 0
@@ -56,7 +56,7 @@ class PlaceJobs:
 
 
 def _row(headline: Headline) -> dict[str, Any]:
-    return {name: getattr(headline, name) for name in _SHOWN}
+    return {name: getattr(headline, name) for name in _SHOWN} | {"state": headline.word}
 
 
 def rest_of(jobs: PlaceJobs) -> Starlette:

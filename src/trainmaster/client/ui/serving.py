@@ -24,7 +24,7 @@ LOOPBACK, PORT = "127.0.0.1", 8470
 PROGRAMS_PORT = 8570  # of the pages of programs
 TRIES = 50  # ports after the first
 GRACE = 1  # s that requests under way have at the end
-BACKLOG = 128
+BACKLOG = 1024
 
 
 def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
@@ -96,10 +96,10 @@ def _run(
     """Serve until a signal asks for the end. Raises Interrupted then."""
     import uvicorn
 
+    from trainmaster.client.ui.connections import Connection, Scarcity, prepare_room
     from trainmaster.client.ui.site import Site
 
-    log = logging.getLogger("uvicorn")
-    log.setLevel(logging.ERROR)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -111,26 +111,33 @@ def _run(
             await super().startup(sockets)
             await in_thread(ready)
 
-    def config(app: Any, **options: Any) -> uvicorn.Config:
+    def config(app: Any, room: int, **options: Any) -> uvicorn.Config:
         return uvicorn.Config(
             app, interface="asgi3", lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
-            timeout_graceful_shutdown=GRACE, ws="websockets-sansio", **options,
+            timeout_graceful_shutdown=GRACE, ws="websockets-sansio", http=Connection, limit_concurrency=room, backlog=BACKLOG, **options,
         )  # fmt: skip
 
     async def run() -> int:
+        room, programs_room = prepare_room()
         site = Site(place, programs.getsockname()[1] if programs else None)
         servers: list[tuple[Server, socket.socket]] = [
-            (Pages(config(access(site), date_header=False, **tls)), listener)
+            (Pages(config(access(site), room, date_header=False, **tls)), listener)
         ]
         if programs and site.links:
-            servers.append((Server(config(site.links)), programs))
+            servers.append((Server(config(site.links, programs_room)), programs))
+        scarcity = Scarcity([server.server_state.connections for server, _ in servers])
+        asyncio.get_running_loop().set_exception_handler(scarcity)
         signals = list[int]()
 
         def end(number: int) -> None:
             for server, _ in servers:
                 server.should_exit, server.force_exit = True, bool(signals)
             signals.append(number)
-            log.setLevel(logging.CRITICAL)  # it tells of each stream that it breaks off
+            for name in (
+                "uvicorn",
+                "asyncio",
+            ):  # they tell of each stream that breaks off, and of each socket that is closed
+                logging.getLogger(name).setLevel(logging.CRITICAL)
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -147,6 +154,6 @@ def _run(
 def _unusable(host: str, port: int, error: OSError) -> BadInput:
     return BadInput(
         f"nothing can be served at {host}:{port}: {error.strerror}",
-        mend="choose another port: tm ui --port",
+        mend="choose another port: tm ui --port, or --listen HOST:PORT with an address of this machine",
         anchor="ui-port",
     )

@@ -188,6 +188,8 @@ class OfPlace:
         last, over, due = -1, False, 0.0
         while not over:
             n, status, over = self.past.look()
+            if n == last:
+                self.check()  # a log that is gone has no more events either
             if n != last or time.monotonic() >= due:  # samples are news too
                 last, due = n, time.monotonic() + POLL_ELSEWHERE
                 yield {"status": status}

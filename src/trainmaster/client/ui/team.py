@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ def listening(
             "a user's name in a header is believed from known proxies alone",
             "name both: --user-header NAME --trust-proxy ADDRESS",
         )
+    if user_header and not re.fullmatch(r"[A-Za-z0-9-]+", user_header):
+        raise _refused(f"--user-header {user_header} is no name of a header", "write it like X-Forwarded-User")
     if not tokens and not user_header:
         raise _refused(
             "nobody is known who may read",
@@ -94,12 +97,16 @@ def read_tokens(path: str) -> Tokens:
 
 def _check_certificate(certificate: str, key: str) -> None:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
     except (OSError, ssl.SSLError) as error:
         problem = error.strerror or error
         raise _refused(
             f"the certificate cannot be used: {certificate}, {key}: {problem}", "give both as PEM files"
         ) from error
+
+
+def _no_password() -> str:
+    raise _refused("the key of the certificate is encrypted", "decrypt it: openssl pkey -in FILE -out KEY")
 
 
 def _address(proxy: str) -> str:

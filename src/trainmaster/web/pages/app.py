@@ -29,6 +29,7 @@ from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
 
 FORM_LIMIT = 16 * 1024  # bytes
+PIECE = 32 * 1024  # characters of a stream that a slow reader keeps in memory, beside its connection's buffer
 AGAIN = 2.0  # s between two polls of a page that gets no events
 
 # Errors that become pages; of two kinds that an error is, the first counts.
@@ -233,7 +234,16 @@ async def _sent(view: View, version: int) -> AsyncIterator[str]:
             text = getattr(failure, "message", "") or str(failure) or type(failure).__name__
             yield f"id: {version}\nevent: trouble\n{_lines(text)}\n"
             return
-        yield f"id: {version}\n{_lines(''.join(map(out_of_band, changed)))}\n" if changed else ": quiet\n\n"
+        if not changed:
+            yield ": quiet\n\n"
+            continue
+        text = f"id: {version}\n"
+        for block in changed:
+            text += _lines(out_of_band(block))
+            while len(text) > PIECE:
+                yield text[:PIECE]
+                text = text[PIECE:]
+        yield f"{text}\n"
 
 
 def _lines(text: str) -> str:
