@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed
 from trainmaster.host.allowance import signal_number
+from trainmaster.host.machine import user_name
 
 MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little
 
@@ -24,7 +24,7 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
     `force`: end its processes first, whatever its master says; a new master then ends the job, and starts nothing of it. A job that still
     waits on a cluster for its first master is ended in the same way: there is no master to be asked.
     """
-    by, where = f"user {getpass.getuser()}", backend_of(job)
+    by, where = f"user {user_name()}", backend_of(job)
     if (force or where.is_unbegun(job)) and not _is_over(job):
         where.end(job, by, why)
         return None
@@ -33,17 +33,17 @@ def kill(job: str, why: str = "", force: bool = False) -> Facts | None:
 
 def kill_task(job: str, task: str, why: str = "") -> None:
     """End the present attempt of a task; it restarts by the rules of its role."""
-    _of_running(job, "kill", task=task, by=f"user {getpass.getuser()}", why=why)
+    _of_running(job, "kill", task=task, by=f"user {user_name()}", why=why)
 
 
 def scale(job: str, role: str, size: int | None) -> None:
     """Have an elastic role grow or shrink to `size` members, which may take a while. None: as many as the job's own rules say, again."""
-    _of_running(job, "scale", role=role, size=size, by=f"user {getpass.getuser()}")
+    _of_running(job, "scale", role=role, size=size, by=f"user {user_name()}")
 
 
 def cut(job: str, task: str, seconds: float) -> None:
     """Have the link between the master and a task's agent silent for a while, as where a network is cut."""
-    _of_running(job, "cut", task=task, seconds=seconds, by=f"user {getpass.getuser()}")
+    _of_running(job, "cut", task=task, seconds=seconds, by=f"user {user_name()}")
 
 
 def signal(job: str, task: str, name: str) -> None:
@@ -52,12 +52,12 @@ def signal(job: str, task: str, name: str) -> None:
         signal_number(name)
     except ValueError as error:
         raise BadInput(str(error), mend="see the names and numbers: kill -l", anchor="refused-request") from None
-    _of_running(job, "signal", task=task, signal=name, by=f"user {getpass.getuser()}")
+    _of_running(job, "signal", task=task, signal=name, by=f"user {user_name()}")
 
 
 def dump(job: str, task: str) -> None:
     """Have the stacks of all processes of a task's program written to its log."""
-    _of_running(job, "dump", task=task, by=f"user {getpass.getuser()}")
+    _of_running(job, "dump", task=task, by=f"user {user_name()}")
 
 
 def retry(job: str) -> str:
@@ -80,7 +80,7 @@ def _of_running(job: str, verb: str, **fields: Any) -> None:
 
 def save(job: str) -> str:
     """Begin a save; returns its name."""
-    ended, answer = ask(job, "save", by=f"user {getpass.getuser()}")
+    ended, answer = ask(job, "save", by=f"user {user_name()}")
     if ended is not None:
         raise BadInput(
             f"{job} has ended: {ended['state']}", mend="its outputs are where they were committed", anchor="job-ended"

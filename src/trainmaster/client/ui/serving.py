@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import getpass
 import logging
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import BadInput
+from trainmaster.host.machine import user_name
 from trainmaster.interrupts import interrupt
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def serve_user(
         addresses.append(f"http://{LOOPBACK}:{number}{path}?code={code}")
         announce(addresses[-1], len(addresses) > 1)
 
-    codes = Codes(getpass.getuser(), tell)
+    codes = Codes(user_name(), tell)
     hosts = [f"{name}:{number}" for name in (LOOPBACK, "localhost")]
     hint = "Open the address that stands in the terminal of tm ui, or put in the code at its end."
 
