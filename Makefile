@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes java format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -61,6 +61,14 @@ hadoop: packages
 kubernetes: packages
 	@tools/kubernetes
 
+# Each Spark that the tests run on: an environment of its own with pyspark, its jars, and nothing else. Drivers and executors run on its Python,
+# so a test fails where what runs there needs a package that a user's Spark has not got.
+$(VENV)/spark-%/.installed: constraints/spark-%.txt | $(VENV)/.dev
+	@start=$$(date +%s); $(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/spark-$*; \
+	$(UV) pip install --quiet --compile-bytecode --no-deps --python $(VENV)/spark-$*/bin/python -r $<; touch $@; $(call took,spark-$*)
+
+spark: packages $(VENV)/spark-3.5/.installed $(VENV)/spark-4/.installed
+
 # The classes for Hadoop's formats, compiled into the package; a wheel built after it needs no javac where it runs.
 java: setup
 	@$(BIN)/python tools/formats
@@ -75,7 +83,7 @@ demo: setup $(VENV)/.pytorch
 unit: setup
 	$(PYTEST) tests/unit
 
-test: frameworks s3server hadoop kubernetes
+test: frameworks s3server hadoop kubernetes spark
 	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
 	$(PYTEST) $(PARALLEL) tests
 
@@ -83,7 +91,7 @@ test: frameworks s3server hadoop kubernetes
 test-full: test
 	$(PYTEST) $(PARALLEL) -m "full and not soak" $(FULL_ARGS) tests
 
-soak: frameworks s3server hadoop kubernetes
+soak: frameworks s3server hadoop kubernetes spark
 	$(PYTEST) $(PARALLEL) -m "full or soak" tests
 
 check: setup

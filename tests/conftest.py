@@ -39,7 +39,7 @@ _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
 HADOOP = "hadoop"
-TOGETHER = (KUBERNETES, "plays", "browser")  # groups of tests that are for one worker of a run
+TOGETHER = (KUBERNETES, "spark", "plays", "browser")  # groups of tests that are for one worker of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)

@@ -1,4 +1,4 @@
-"""Parts of a machine that some tests need and that it may lack: Java, Maven, Kerberos, Go, root, containerd, Chromium, ...
+"""Parts of a machine that some tests need and that it may lack: Java, Maven, Kerberos, Spark, Go, root, containerd, Chromium, ...
 
 A test whose part is missing has *not run*: the end of a run lists such tests by name, below what is missing and the one line that installs
 it. It must not look like one that passed, so under `CI=true`, where every part has to be there, it fails.
@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import browser
 import pytest
+import spark
 
 from trainmaster.clusters.hadoop import jars
 from trainmaster.clusters.kubernetes import Settings, images, needs
@@ -25,7 +26,15 @@ from trainmaster.host import limits
 
 NOT_RUN = "not run: "
 AS_ROOT = "sudo make test, and not in a container that may not do this"
-_MISSING = ("no-java", "no-maven", "no-download", "no-kerberos", "no-kubernetes-parts", "no-browser")  # errors' anchors
+_MISSING = (
+    "no-java",
+    "no-maven",
+    "no-download",
+    "no-kerberos",
+    "no-spark",
+    "no-kubernetes-parts",
+    "no-browser",
+)  # errors' anchors
 
 
 def not_run(missing: str, install: str) -> NoReturn:
@@ -123,9 +132,15 @@ def _check_kubernetes() -> None:
     images.images()
 
 
+def _check_spark() -> None:
+    for version in spark.VERSIONS:
+        spark.home_of(version).java()
+
+
 _CHECKS: Mapping[str, Callable[[], None]] = {
     "hadoop": _check_hadoop,
     "hadoop-server": _check_hadoop,
     "kubernetes": _check_kubernetes,
+    "spark": _check_spark,
     "browser": browser.check,
 }

@@ -45,7 +45,7 @@ RULE = (
 )
 
 NO_TEST, ALL = r"(?!)", r""
-ON_HADOOP, ON_KUBERNETES = r"yarn|hadoop|hdfs|viewfs", r"kube|test_configmaps"
+ON_HADOOP, ON_KUBERNETES, ON_SPARK = r"yarn|hadoop|hdfs|viewfs", r"kube|test_configmaps", r"spark"
 # Files by how their paths begin, the tests that are about them, and those that they can reach; tests by what their ids contain. The first
 # row that fits counts. The last one has what all tests share.
 REACH: Sequence[tuple[str, str, str]] = (
@@ -55,13 +55,15 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"tests/(rotation|parts)\.py|tests/.*test_\w+\.py", NO_TEST, NO_TEST),  # a test's own file is another matter
     (r"tests/(hadoop|kdc|unmanaged)|tests/programs/.*java|tools/(hadoop|formats)", NO_TEST, ON_HADOOP),
     (r"tests/(kubernetes|conformance/kubernetes_engine)\.py|tools/kubernetes", NO_TEST, ON_KUBERNETES),
+    (r"tests/spark\.py|constraints/spark", NO_TEST, ON_SPARK),
     (r"tests/(netns_engine/|conformance/netns_engine\.py)", r"\[netns", NO_TEST),
     (r"tests/s3\.py|tools/s3server", r"test_stores|test_storage", ON_KUBERNETES),
     (r"examples/", r"test_digits|tests/frameworks/", NO_TEST),
     (r"src/trainmaster/(hadoop/|engines/yarn/|log/(hdfs|dfs)|data/(store/hdfs|formats/(jvm|hadoop_formats)|java))", ON_HADOOP, NO_TEST),
     (r"src/trainmaster/clusters/kubernetes/", r"test_cluster_kubernetes", ON_KUBERNETES),
     (r"src/trainmaster/clusters/hadoop/", r"test_cluster_hadoop", ON_HADOOP),
-    (r"src/trainmaster/clusters/", r"test_cluster_", f"{ON_HADOOP}|{ON_KUBERNETES}"),
+    (r"src/trainmaster/clusters/spark/", ON_SPARK, NO_TEST),
+    (r"src/trainmaster/clusters/", r"test_cluster_", f"{ON_HADOOP}|{ON_KUBERNETES}|{ON_SPARK}"),
     (r"src/trainmaster/(kube/|engines/kubernetes/)", ON_KUBERNETES, NO_TEST),
     (r"src/trainmaster/log/configmaps", r"test_configmaps", ON_KUBERNETES),
     (r"src/trainmaster/engines/(contract|registry|changes|runtime_archive)\.py", r"tests/(chaos|simulation)/|\[(local|netns)", ALL),

@@ -24,6 +24,7 @@ import leftovers
 CLUSTERS = {
     "hadoop": Path(tempfile.gettempdir()) / f"trainmaster-test-clusters-{os.getuid()}",
     "kubernetes": Path(tempfile.gettempdir()) / f"trainmaster-test-kubernetes-{os.getuid()}",
+    "spark": Path(tempfile.gettempdir()) / f"trainmaster-test-spark-{os.getuid()}",
 }
 QUIET = 0.3  # s without a marked process, after which the run has none: a dying master's agents may just start another
 LONGEST = 60.0  # s that killing may take
@@ -67,9 +68,9 @@ def kill_run(run: str, temporary: Path) -> None:
 
 def take_down(kind: str, folder: Path) -> None:
     """End the clusters below `folder`, and remove it."""
-    from trainmaster.clusters import hadoop, kubernetes
+    from trainmaster.clusters import hadoop, kubernetes, spark
 
-    down = {"hadoop": hadoop.down, "kubernetes": kubernetes.down}[kind]
+    down = {"hadoop": hadoop.down, "kubernetes": kubernetes.down, "spark": spark.down}[kind]
     for place in folder.glob(f"*/{kind}"):
         down(folder=place)
     shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,8 @@ import click
 from trainmaster.cli.options.cluster_given import KINDS, any_kind_argument, clusters_of
 from trainmaster.cli.options.given import json_option, print_json, wants_json
 
+_SHARED_PORTS = {"nodemanager": "node", "worker": "worker"}  # daemons of one kind, each at an address of its own
+
 
 @click.command("status")
 @any_kind_argument
@@ -41,7 +43,7 @@ def _report(cluster: Any) -> dict[str, Any]:
     named_ports, daemons = cluster.place.ports, []
     for name in cluster.names:
         started = cluster.daemon(name).started
-        key = "node" if name.startswith("nodemanager") else name
+        key = name if name in named_ports else _SHARED_PORTS.get(name.partition("-")[0], name)
         ports = [port for port_name, port in named_ports.items() if port_name == key or port_name.startswith(f"{key}.")]
         daemons.append({
             "name": name, "alive": started.alive, "pid": started.pid, "memory": started.memory,

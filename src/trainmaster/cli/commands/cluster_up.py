@@ -10,7 +10,7 @@ from trainmaster.cli.options.cluster_given import clusters_of, kind_argument
 from trainmaster.cli.options.cluster_options import options, settings_of
 from trainmaster.cli.options.given import json_option, print_json, wants_json
 
-_HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver"}
+_HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver", "spark": "master"}
 
 
 @click.command("up")
@@ -23,6 +23,8 @@ def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
     hadoop: HDFS and YARN. Needs Java; Maven where Hadoop is not yet downloaded.
 
     kubernetes: control plane, kubelets and containerd. Needs root, and Go where it is not yet built; with --simulated alone, no root.
+
+    spark: a standalone master and its workers. Needs Java, and Spark: SPARK_HOME, or the package pyspark.
 
     Does nothing where the cluster runs already.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-KINDS = ("hadoop", "kubernetes")
+KINDS = ("hadoop", "kubernetes", "spark")
 
 kind_argument = click.argument("kind", type=click.Choice(KINDS), default="hadoop", metavar=f"[{'|'.join(KINDS)}]")
 any_kind_argument = click.argument("kind", type=click.Choice(KINDS), required=False, metavar=f"[{'|'.join(KINDS)}]")

@@ -12,7 +12,7 @@ _PROTECTIONS = click.Choice(["authentication", "integrity", "privacy"])
 _SWITCH: dict[str, Any] = {"is_flag": True, "default": None}
 OPTIONS = (
     name_option,
-    click.option("--nodes", type=int, help="nodes that run containers  [default: 1; kubernetes: 2, and 0 with --simulated]"),
+    click.option("--nodes", type=int, help="nodes that run containers  [default: 1; kubernetes: 2, and 0 with --simulated; spark: 2]"),
     click.option("--memory", type=Size(), help="a node's memory for containers  [default: 4GiB]"),
     click.option("--cores", type=int, help="a node's cores for containers; there may be fewer  [default: 8]"),
     click.option("--gpus", type=int, default=0, help="GPUs that each node counts; none need to be there"),
@@ -23,14 +23,14 @@ OPTIONS = (
     click.option("--label", "labels", type=Pair("NODE=LABEL"), multiple=True, help="hadoop: the label of a node, by its number from 1"),
     click.option("--kerberos", is_flag=False, flag_value="authentication", type=_PROTECTIONS, help="hadoop: with its own Kerberos"),
     click.option("--ha", "high_availability", **_SWITCH, help="hadoop: two ResourceManagers, of which one stands by"),
-    click.option("--node-expiry", type=Time(), help="hadoop: silence after which a node is lost  [default: 9s]"),
+    click.option("--node-expiry", type=Time(), help="hadoop, spark: silence after which a node is lost  [default: 9s]"),
     click.option("--master-expiry", type=Time(), help="hadoop: silence after which a master is lost  [default: 30s]"),
     click.option("--ticket-life", type=Time(), help="hadoop: of users' Kerberos tickets  [default: 1d]"),
     click.option("--token-renewal", type=Time(), help="hadoop: how long a delegation token lives unrenewed  [default: 1d]"),
     click.option("--token-life", type=Time(), help="hadoop: how long a delegation token lives at most  [default: 7d]"),
-    click.option("--property", "properties", type=Pair("NAME=VALUE"), multiple=True, help="hadoop: any property of its configuration"),
+    click.option("--property", "properties", type=Pair("NAME=VALUE"), multiple=True, help="hadoop, spark: any property of theirs"),
 )  # fmt: skip
-GPUS = {"hadoop": "yarn.io/gpu", "kubernetes": "nvidia.com/gpu"}
+GPUS = {"hadoop": "yarn.io/gpu", "kubernetes": "nvidia.com/gpu", "spark": "gpu"}
 
 
 def options(function: Any) -> Any:

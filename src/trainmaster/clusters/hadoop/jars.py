@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -18,13 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainmaster.clusters.java import find_java
 from trainmaster.core.errors import BadInput, EngineFailed
 
 POM = Path(__file__).with_name("pom.xml")
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 JAVAS = range(11, 22)  # major versions under which Hadoop 3.4 runs; 23 removed what its security needs
 _LONGEST = 1800.0  # s that a download may take
-_GET_JAVA = "get a Java of version 11 to 21: apt-get install openjdk-17-jdk-headless, or set JAVA_HOME"
 
 
 def cache_dir() -> Path:
@@ -34,24 +33,8 @@ def cache_dir() -> Path:
 
 
 def java() -> str:
-    """Return the path of a Java under which Hadoop runs: JAVA_HOME's, else the one on PATH. Raises BadInput where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    path = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if path is None:
-        raise BadInput(
-            f"there is no Java {f'in JAVA_HOME ({home})' if home else 'on the path'}, which Hadoop's daemons need",
-            mend=_GET_JAVA,
-            anchor="no-java",
-        )
-    printed = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', printed)
-    if version is None or int(version[1]) not in JAVAS:
-        raise BadInput(
-            f"{path} is {printed.splitlines()[0] if printed else 'no Java'}, under which Hadoop does not run",
-            mend=_GET_JAVA,
-            anchor="no-java",
-        )
-    return path
+    """Return the path of a Java under which Hadoop runs. Raises BadInput where there is none."""
+    return find_java("Hadoop", JAVAS)
 
 
 def jars(say: Callable[[str], None] = lambda line: None) -> Path:
