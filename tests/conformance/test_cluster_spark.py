@@ -55,7 +55,7 @@ def workers(cluster: Cluster) -> list[str]:
     return sorted(worker["host"] for worker in report["workers"] if worker["state"] == "ALIVE") if report else []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.full), *VERSIONS[1:]])
 def test_an_application_runs_on_both_workers_and_nothing_is_left(version: str) -> None:
     with own_spark(version, SETTINGS) as cluster:
         output = json.loads(spark.run(cluster, PROGRAM).splitlines()[-1])
@@ -74,6 +74,7 @@ def test_an_application_runs_on_both_workers_and_nothing_is_left(version: str) -
     assert not daemons.marked(cluster.folder)
 
 
+@pytest.mark.full
 def test_daemons_that_die_come_back() -> None:
     with own_spark(VERSIONS[0]) as cluster:
         cluster.daemon("worker-2").kill()
@@ -100,6 +101,7 @@ def listening(pid: int) -> list[str]:
     ]
 
 
+@pytest.mark.full
 def test_the_command_line_starts_shows_and_ends_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(spark.home_of(VERSIONS[-1]).folder))
     try:
