@@ -189,6 +189,31 @@ def test_charts_are_as_new_as_what_the_master_has(
             subprocess.run([*TM, "kill", "--force", job], capture_output=True, check=False, timeout=60)
 
 
+def test_one_stream_has_events_status_and_all_that_was_printed_before_the_end(tmp_path: Path, home) -> None:
+    program = "echo begin; while [ ! -e go ]; do sleep 0.05; done; echo over"
+    job = tm("submit", "--name", "held", "-n", "2", "--", "sh", "-c", program, cwd=tmp_path)
+    with ui(job) as server:
+        server.sign_in()
+        until(lambda: 'data-state="running"' in server.ask(f"/jobs/{job}/").text)
+        items: list[dict[str, object]] = []
+
+        def read() -> None:
+            text = server.ask(f"/api/v1/jobs/{job}/stream?logs=1", accept="*/*").text
+            items.extend(json.loads(line) for line in text.splitlines())
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        (tmp_path / "go").touch()
+        reading.join(120)
+        assert {key for item in items for key in item} == {"event", "status", "log", "end"}
+        assert [*items[-1]] == ["end"]
+        printed = {"worker:0": "", "worker:1": ""}
+        for item in items:
+            if "log" in item:
+                printed[item["log"]["task"]] += item["log"]["data"]
+        assert printed == dict.fromkeys(printed, "begin\nover\n")
+
+
 def test_a_job_is_killed_by_its_form_alone(tmp_path: Path, home) -> None:
     job = tm("submit", "--name", "held", "--", "sleep", "60", cwd=tmp_path)
     try:

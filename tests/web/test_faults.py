@@ -32,7 +32,7 @@ TRAVERSALS = (
     "..%252f..%252fetc%252fpasswd", "worker:0/../../../token", "worker:0\0.txt", "file:///etc/passwd", "master/../../../job.json",
 )  # fmt: skip
 PARAMETERS = (
-    "{}", "tasks/{}", "tasks/{}/live", "logs/{}", "logs/{}/download", "logs?tasks={}", "logs/worker:0?attempt={}", "logs/worker:0?at={}",
+    "{}", "tasks/{}", "tasks/{}/live", "logs/{}", "logs/{}/raw", "logs?tasks={}", "logs/worker:0?attempt={}", "logs/worker:0?at={}",
     "logs/worker:0?find={}", "actions/{}", "actions/kill?task={}", "links/{}", "static/{}", "static/vendor/{}", "events?text={}",
     "events?before={}", "metrics.json?task={}", "?tasks={}", "?page={}", "live?v={}", "../{}/", "../../static/{}", "../../?q={}",
     "../../api/v1/jobs/{}", "../../api/v1/jobs/{job}/tasks/{}", "../../api/v1/jobs/{job}/logs/{}",

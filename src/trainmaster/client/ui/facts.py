@@ -37,6 +37,7 @@ STATUS_REST = 0.05  # s between two questions for the status at least
 STATUS_SHARE = 5  # and so many times as long as the answer took
 STALE_LOOKS = 10  # questions after one event: a status may be some time old
 LOG_REST = 0.25  # s between two looks at output that grows
+LOG_LOOKS = 100  # such looks a second at most: each is a thread
 SILENCE = 2.0  # s without a master that need no word
 AGAIN = 3.0  # s until a job that could not be read is read again
 LATE = 60.0  # s after its end in which a job may still be at work
@@ -155,7 +156,7 @@ class Watched:
                 elif has_ended:
                     return
                 else:
-                    await asyncio.sleep(LOG_REST)
+                    await asyncio.sleep(max(LOG_REST, self._readers / LOG_LOOKS))
 
     async def stored(self, task: str, attempt: int | None = None) -> tuple[int, int]:
         number = attempt or await self._latest(task)
@@ -168,7 +169,8 @@ class Watched:
         async def tell() -> None:
             async for record in self.events(after, True):
                 await pieces.put({"event": record})
-            await asyncio.gather(*relays)  # what was printed comes before the end
+            relay_all()
+            await asyncio.gather(*relays.values())  # what was printed comes before the end
             await pieces.put({"end": self.status()})
 
         async def report() -> None:
@@ -176,7 +178,13 @@ class Watched:
             while True:
                 version = await self.changed(version, 1.0)
                 await pieces.put({"status": self.shown_status()})
+                relay_all()
                 await asyncio.sleep(1.0)
+
+        def relay_all() -> None:
+            for task in [row["task"] for row in self._status["tasks"]] if logs else ():
+                if task not in relays:
+                    relays[task] = asyncio.create_task(telling(relay(task)))
 
         async def relay(task: str) -> None:
             _, size = await self.stored(task)
@@ -189,8 +197,9 @@ class Watched:
             except Exception as failure:  # noqa: BLE001  the stream raises it
                 await pieces.put(failure)
 
-        relays = [asyncio.create_task(telling(relay(row["task"]))) for row in self._status["tasks"]] if logs else []
-        work = [asyncio.create_task(telling(tell())), asyncio.create_task(telling(report())), *relays]
+        relays: dict[str, asyncio.Task[None]] = {}
+        relay_all()
+        work = [asyncio.create_task(telling(tell())), asyncio.create_task(telling(report()))]
         try:
             while True:
                 item = await pieces.get()
@@ -200,6 +209,7 @@ class Watched:
                 if "end" in item:
                     return
         finally:
+            work += relays.values()
             for unfinished in work:
                 unfinished.cancel()
             await asyncio.gather(*work, return_exceptions=True)
