@@ -140,6 +140,7 @@ def test_members_outlive_one_that_is_killed_in_the_middle_of_a_collective(backen
         assert members.lines(0, 1) == ["sum 2"] * 2
 
 
+@pytest.mark.full
 def test_a_signal_is_served_in_the_middle_of_a_collective(backend: str) -> None:
     with Members(backend) as members:
         members.meet(1, [0, 1, 2], [2, 2, 1])
@@ -148,6 +149,7 @@ def test_a_signal_is_served_in_the_middle_of_a_collective(backend: str) -> None:
         assert members.line(0) == "stopped"
 
 
+@pytest.mark.full
 def test_a_broken_round_frees_who_waits_for_a_member_that_never_came(backend: str) -> None:
     with Members(backend, 2) as members:
         members.meet(1, [0, 1], [1, 1], missing=1)
@@ -304,6 +306,7 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
         training.leave()
 
 
+@pytest.mark.full
 def test_members_whose_models_differ_say_in_what_and_a_newcomer_alone_ends() -> None:
     """In a process of their own: a collective that is left behind keeps its sockets until that ends."""
     program = "import os, test_elastic_torch; test_elastic_torch.meet_with_models_that_differ(); os._exit(0)"

@@ -124,7 +124,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("way", ["ENVIRONMENT", "INIT_METHOD"])
+@pytest.mark.parametrize("way", ["ENVIRONMENT", pytest.param("INIT_METHOD", marks=pytest.mark.full)])
 def test_processes_meet_on_version_6_by_either_way(way: str, place: Place, tmp_path: Path) -> None:
     formation, env = formed("worker:0", "worker:1", address="::1"), {"WAY": way, "ENVIRONMENT": "env://"}
     programs = []

@@ -143,6 +143,7 @@ def test_state_of_keras_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         checkpoint.load(into={"optimizer": keras.optimizers.Adam()}, at=str(tmp_path))
 
 
+@pytest.mark.full
 def test_a_group_takes_a_state_from_memory_together_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

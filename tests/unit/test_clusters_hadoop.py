@@ -290,7 +290,7 @@ def tm(*words: str) -> subprocess.CompletedProcess[str]:
         (["up", "--queue", "default"], 2, "'default' is not NAME=PERCENT"),
         (["up", "--nodes", "0"], 2, "--nodes is 0"),
         (["up", "--name", "../x"], 2, "cannot be a cluster's name"),
-        (["up", "spark"], 2, "'spark' is not one of 'hadoop', 'kubernetes'"),
+        (["up", "mesos"], 2, "'mesos' is not one of 'hadoop', 'kubernetes', 'spark'"),
         (["env"], 2, "there is no cluster hadoop"),
         (["status"], 0, "no cluster is here"),
         (["down"], 0, "there is no cluster hadoop"),
