@@ -45,9 +45,9 @@ WRITE = """
 def board_job(engine: Engine, logs: str, **keys: Any) -> Any:
     """Two workers that each write one event file, and TensorBoard over them."""
     command = python(WRITE.format(logs=logs, go=str(engine.folder / "go")))
-    workers = role(command, 2, resources={"cores": 0.05, "memory": "256MiB"}, **keys)
+    workers = role(command, 2, resources={"cores": 0.05, "memory": "512MiB"}, **keys)
     environment = {**engine.own().get("environment", {}), "path": sys.prefix}
-    board = {"logs": logs, "memory": "700MiB"}
+    board = {"logs": logs, "memory": "1GiB"}
     return engine.submit({"worker": workers}, tensorboard=board, environment=environment)
 
 

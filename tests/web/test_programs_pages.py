@@ -147,8 +147,9 @@ def test_tensorboard_of_a_job_that_runs_and_of_one_that_has_ended(
     page: Page, cookies: list[Any], complaints: list[str], tmp_path: Path, screenshot: Screenshot
 ) -> None:
     logs, go = tmp_path / "events", tmp_path / "go"
-    workers = role(python(EVENTS.format(logs=str(logs / "first"), go=str(go))))
-    board = {"logs": str(logs), "memory": "700MiB"}
+    program = python(EVENTS.format(logs=str(logs / "first"), go=str(go)))
+    workers = role(program, resources={"cores": 0.1, "memory": "1GiB"})  # where TensorFlow is there, it is loaded too
+    board = {"logs": str(logs), "memory": "1GiB"}
     job = {"name": "board", "roles": {"worker": workers}, "tensorboard": board, "environment": {"path": sys.prefix}}
     with running(job) as submitted, serve.served(submitted.id) as server:
         cookies.append(server.cookie)
