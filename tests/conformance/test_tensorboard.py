@@ -28,7 +28,8 @@ from trainmaster.web.proxy import Program, Programs
 Ask = Callable[[str], Awaitable[str]]  # a path of the page -> what it answers, "" if it does not
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 WRITE = """
-    import os, sys, time
+    import os, sys, time, types
+    sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # it loads no TensorFlow, which would take 500 MiB
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -45,7 +46,7 @@ WRITE = """
 def board_job(engine: Engine, logs: str, **keys: Any) -> Any:
     """Two workers that each write one event file, and TensorBoard over them."""
     command = python(WRITE.format(logs=logs, go=str(engine.folder / "go")))
-    workers = role(command, 2, resources={"cores": 0.05, "memory": "512MiB"}, **keys)
+    workers = role(command, 2, resources={"cores": 0.05, "memory": "256MiB"}, **keys)
     environment = {**engine.own().get("environment", {}), "path": sys.prefix}
     board = {"logs": logs, "memory": "1GiB"}
     return engine.submit({"worker": workers}, tensorboard=board, environment=environment)
