@@ -67,8 +67,8 @@ def lacks_its_framework(path: str) -> bool:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        # The last four only where a program brings a value of theirs, or a URL; `test_runtime_checkpoint.py` runs without them.
-        ("runtime", ["trainmaster.runtime", "torch", "numpy", "ml_dtypes", "fsspec"]),
+        # The last five only where a program brings a value of theirs, or a URL; `test_runtime_checkpoint.py` runs without them.
+        ("runtime", ["trainmaster.runtime", "torch", "numpy", "pyarrow", "ml_dtypes", "fsspec"]),
         ("core", ["trainmaster.core", "attrs"]),
         (
             "simulation",

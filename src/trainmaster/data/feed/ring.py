@@ -1,0 +1,216 @@
+"""The state of a feed's ring: the holder of each part of its memory, as plain data without sockets or memory.
+
+A *feeder* reserves room for a batch and writes it. Then it waits for the *reader*, who holds it, and has read it when it releases it.
+Parts are given out first-fit, since they come back in any order. Feeders get them in the order of their requests, so that a large batch is
+not overtaken for ever. Invariants, under any order of calls:
+
+- no two parts overlap, and a part is whole again when nobody has it: a feeder that dies frees what it was writing;
+- a batch is handed to a reader once, except for those that a reader held when it died, which go to the next reader;
+- a number is accepted once. A request for one that is being written waits: it is refused if the batch comes, granted if its feeder dies;
+- the end is told behind all batches, a stop to all feeders at once.
+
+A batch may have a third of the ring: while a reader holds one batch, whatever it is and wherever it lies, there is room for another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeAlias
+
+import attrs
+
+from trainmaster.core.input.ranges import RangeSet
+
+ALIGNMENT = 64
+PARTS = 3
+READER = 0  # the party that reads; feeders are other numbers
+
+Number: TypeAlias = tuple[int, int, int]  # stage, partition, batch
+Answer: TypeAlias = tuple[int, dict[str, Any]]  # to whom, and the message
+Record: TypeAlias = dict[tuple[int, int], RangeSet]  # the batches of a stage's partition
+
+
+@attrs.frozen
+class Part:
+    """A part of the memory, and the batch that it is for."""
+
+    at: int
+    size: int
+    number: Number
+
+
+class Ring:
+    """The state of a ring of `size` bytes. Calls that no correct party makes raise ValueError and change nothing.
+
+    `fed` and `read` have the numbers of the batches that were written and that were released; `repeated` counts the refused ones.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.largest = size, size // PARTS // ALIGNMENT * ALIGNMENT
+        self.fed: Record = {}
+        self.read: Record = {}
+        self.repeated = 0
+        self.has_ended = self.has_stopped = False
+        self._free = [(0, size)]  # (begin, end), rising, never touching
+        self._feeders: set[int] = set()
+        self._requests: dict[int, tuple[Number, int]] = {}  # by feeder, in the order of their coming
+        self._written: dict[int, Part] = {}  # by feeder, while it writes
+        self._queue: deque[Part] = deque()
+        self._held: dict[int, Part] = {}  # by where they begin, in the order of their going to the reader
+        self._demand = 0  # batches that the reader has asked for
+        self._has_starved = False  # the reader was told, since it last got a batch
+
+    # -- feeders --
+
+    def join(self, feeder: int) -> list[Answer]:
+        self._feeders.add(feeder)
+        return [(feeder, {"op": "stopped"})] if self.has_stopped else []
+
+    def reserve(self, feeder: int, number: Number, size: int) -> None:
+        """Ask for room. `settle` has the answer when there is some."""
+        if feeder in self._requests or feeder in self._written:
+            raise ValueError("a feeder writes one batch at a time")
+        if not 0 < size <= self.largest or len(number) != 3 or min(number) < 0:
+            raise ValueError(f"no batch {number} of {size} bytes fits the ring")
+        if not self.has_stopped:
+            self._requests[feeder] = number, size
+
+    def commit(self, feeder: int) -> None:
+        """Take in the batch that the feeder has written."""
+        if (part := self._written.pop(feeder, None)) is None:
+            raise ValueError("the feeder writes nothing")
+        if self.has_stopped:
+            self._give_back(part)
+        else:
+            self._queue.append(part)
+            _note(self.fed, part.number)
+
+    def leave(self, feeder: int) -> None:
+        self._feeders.discard(feeder)
+        self._requests.pop(feeder, None)
+        if (part := self._written.pop(feeder, None)) is not None:
+            self._give_back(part)
+
+    # -- the reader --
+
+    def demand(self) -> None:
+        self._demand += 1
+
+    def release(self, at: int) -> None:
+        if (part := self._held.pop(at, None)) is None:
+            raise ValueError(f"no batch at {at} is held")
+        self._give_back(part)
+        _note(self.read, part.number)
+
+    def lose_reader(self) -> None:
+        """Put the batches that the reader held before all others, for the next reader."""
+        self._queue.extendleft(reversed(self._held.values()))
+        self._held.clear()
+        self._demand = 0
+        if self.has_stopped:
+            self._drop_queue()
+
+    def stop(self) -> list[Answer]:
+        """Drop what was not handed out, and accept nothing more. Return a word to each feeder."""
+        self.has_stopped = True
+        self._drop_queue()
+        self._requests.clear()
+        return [(feeder, {"op": "stopped"}) for feeder in sorted(self._feeders)]
+
+    # -- everybody --
+
+    def end(self) -> None:
+        """Tell the reader the end, once it has all batches; accept no new ones."""
+        self.has_ended = True
+
+    def settle(self) -> list[Answer]:
+        """Return the answers that are due by now."""
+        answers = self._grants()
+        while self._demand and self._queue:
+            self._demand, self._has_starved = self._demand - 1, False
+            part = self._queue.popleft()
+            self._held[part.at] = part
+            answers.append((READER, {"op": "batch", "at": part.at, "size": part.size, "number": part.number}))
+        if self._demand and self._is_over:
+            self._demand = 0
+            answers.append((READER, {"op": "end"}))
+        if self._demand and self._requests and not self._written and not self._has_starved:
+            self._has_starved = True
+            answers.append((READER, {"op": "starved", "held": self.held, "size": self.size}))
+        return answers
+
+    # -- figures --
+
+    @property
+    def free(self) -> int:
+        return sum(end - begin for begin, end in self._free)
+
+    @property
+    def held(self) -> int:
+        """Return the bytes of the batches that the reader holds."""
+        return sum(part.size for part in self._held.values())
+
+    @property
+    def queued(self) -> int:
+        """Return the number of batches that wait for the reader."""
+        return len(self._queue)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of feeders that wait for room."""
+        return len(self._requests)
+
+    # -- below --
+
+    @property
+    def _is_over(self) -> bool:
+        return self.has_stopped or (self.has_ended and not (self._queue or self._written or self._requests))
+
+    def _grants(self) -> list[Answer]:
+        answers: list[Answer] = []
+        under_way = {part.number for part in self._written.values()}
+        is_full = False
+        for feeder, (number, size) in list(self._requests.items()):
+            if number[2] in self.fed.get(number[:2], ()):
+                self.repeated += 1
+                answer: dict[str, Any] = {"op": "had"}
+            elif number in under_way or is_full:
+                continue
+            elif self.has_ended:
+                answer = {"op": "refused", "why": f"batch {number} comes after the end of the feed"}
+            elif (part := self._take(number, size)) is not None:
+                self._written[feeder] = part
+                under_way.add(number)
+                answer = {"op": "write", "at": part.at}
+            else:
+                is_full = True
+                continue
+            del self._requests[feeder]
+            answers.append((feeder, answer))
+        return answers
+
+    def _drop_queue(self) -> None:
+        while self._queue:
+            self._give_back(self._queue.popleft())
+
+    def _take(self, number: Number, size: int) -> Part | None:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        for index, (begin, end) in enumerate(self._free):
+            if end - begin >= size:
+                self._free[index : index + 1] = [(begin + size, end)] if begin + size < end else []
+                return Part(begin, size, number)
+        return None
+
+    def _give_back(self, part: Part) -> None:
+        begin, end = part.at, part.at + part.size
+        index = sum(other < begin for other, _ in self._free)
+        if index < len(self._free) and self._free[index][0] == end:
+            end = self._free.pop(index)[1]
+        if index and self._free[index - 1][1] == begin:
+            index -= 1
+            begin = self._free.pop(index)[0]
+        self._free.insert(index, (begin, end))
+
+
+def _note(record: Record, number: Number) -> None:
+    record.setdefault(number[:2], RangeSet()).add(number[2], number[2] + 1)

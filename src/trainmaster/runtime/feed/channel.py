@@ -1,0 +1,118 @@
+"""One connection to the owner of a feed's ring, and the ring's memory.
+
+The socket keeps the bounds of messages (SOCK_SEQPACKET, unix(7)); each message is one JSON object. The first answer carries the descriptor
+of the memory, which has no name (memfd_create(2)) and so ends with the last process that uses it. To wait is to read the socket, which uses
+no core and ends when the owner does, however it ends. From feeder and reader, with the answers:
+
+    feed    {v}             ring {size, largest}, with the descriptor | refused {why}
+    read    {v}             the same
+    reserve {number, size}  write {at} | had | refused {why} | stopped
+    written                 no answer
+    flush                   ok | stopped
+    next                    batch {at, size, number} | end
+    release {at}            no answer
+    stop                    no answer
+
+`stopped` may come at any time, and is then the last message to a feeder. `starved {held, size}` comes to a reader that asks for more while
+it holds so much that nothing more can be written. What a process wrote before it reported it is seen by who is told of it: the messages are
+system calls of both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import socket
+import weakref
+
+from .. import forks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = dict[str, Any]
+
+PROTOCOL = "1.0"
+MESSAGE_LIMIT = 4096  # bytes
+
+
+class FeedError(RuntimeError):
+    """The feed cannot be used in this way."""
+
+
+class FeedGone(FeedError, ConnectionError):
+    """The owner of the feed has ended."""
+
+
+class Channel:
+    """A connection, to the owner a `role`: "feed" or "read". `memory` is the ring, `largest` the bytes that a batch may have."""
+
+    def __init__(self, path: str, role: str) -> None:
+        self.path, self._is_forked = path, False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.connect(path)
+            self.send({"op": role, "v": PROTOCOL})
+            content, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
+            greeting = self._decode(content)
+            self.memory, self.largest = mmap.mmap(descriptors[0], greeting["size"]), int(greeting["largest"])
+            os.close(descriptors[0])
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError) and not isinstance(error, FeedGone):
+                raise FeedGone(self._gone(error.strerror or str(error))) from error
+            raise
+        _channels.add(self)
+
+    def send(self, message: Message) -> None:
+        try:
+            self._socket.send(json.dumps(message, separators=(",", ":")).encode())
+        except OSError as error:
+            raise self._lost() from error
+
+    def receive(self, wait: bool = True) -> Message | None:
+        """Return the next message; None where there is none now and `wait` is false."""
+        try:
+            content = self._socket.recv(MESSAGE_LIMIT, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._lost() from error
+        return self._decode(content)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it is not connected any more
+            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads wakes up; after a close alone it would not
+        self._socket.close()
+
+    def _decode(self, content: bytes) -> Message:
+        if not content:
+            raise self._lost()
+        message: Message = json.loads(content)
+        if message["op"] == "refused":
+            raise FeedError(message["why"])
+        return message
+
+    def _lost(self) -> FeedError:
+        return FeedError(forks.FORKED) if self._is_forked else FeedGone(self._gone("the connection was closed"))
+
+    def _gone(self, reason: str) -> str:
+        return f"the feed at {self.path} is gone, its agent has ended ({reason}): the job's events say why"
+
+    def _in_child(self) -> None:
+        self._is_forked = True
+        self._socket.close()  # the owner shall notice the parent's death
+
+
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for channel in list(_channels):
+        channel._in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,169 @@
+"""A batch as bytes: a header, and the buffers of its columns.
+
+    length of the header (8 bytes) | header (JSON) | buffers, each from a multiple of 64 bytes on
+
+A column is *fixed*, each row being `shape` values of `dtype` (as NumPy writes it, "<f4"), or varies in length: its row n is then the values
+(or, with a shape, the groups of values) from `offsets[n]` to `offsets[n + 1]`. These are a "list", "bytes", or "text" in UTF-8. `validity`
+has a bit per row, the lowest bit first, that is 0 where the row is null. So buffers are those of Arrow's columnar format, but that a
+boolean takes a byte, as in NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from math import prod
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+ALIGNMENT = 64
+KINDS = ("fixed", "list", "bytes", "text")
+_LENGTH = struct.Struct("<Q")
+_DTYPE = re.compile(r"[<|](?P<kind>[biufcmM])(?P<size>\d+)(\[\w+\])?")
+OFFSETS = ("<i4", "<i8")
+
+
+class Column:
+    """One column of a batch. `values`, `offsets` and `validity` are objects with buffers. Raises ValueError where these disagree."""
+
+    __slots__ = ("dtype", "kind", "name", "offsets", "offsets_dtype", "rows", "shape", "validity", "values")
+
+    def __init__(
+        self,
+        name: str,
+        dtype: str,
+        values: Any,
+        *,
+        shape: Sequence[int] = (),
+        kind: str = "fixed",
+        offsets: Any = None,
+        offsets_dtype: str = "<i8",
+        validity: Any = None,
+    ) -> None:
+        self.name, self.dtype, self.shape, self.kind = name, dtype, tuple(shape), kind
+        self.values, self.offsets_dtype = _bytes_of(values), offsets_dtype
+        self.offsets = None if offsets is None else _bytes_of(offsets)
+        self.validity = None if validity is None else _bytes_of(validity)
+        self.rows = self._count_rows()
+
+    @property
+    def buffers(self) -> list[memoryview]:
+        return [buffer for buffer in (self.values, self.offsets, self.validity) if buffer is not None]
+
+    @property
+    def offsets_view(self) -> memoryview:
+        """Return the offsets as a sequence of numbers."""
+        assert self.offsets is not None
+        return self.offsets.cast("i") if self.offsets_dtype == "<i4" else self.offsets.cast("q")
+
+    def describe(self) -> list[Any]:
+        """Return all but the buffers, for JSON."""
+        present = [buffer is not None for buffer in (self.offsets, self.validity)]
+        return [self.name, self.dtype, self.shape, self.kind, self.offsets_dtype, *present]
+
+    def _count_rows(self) -> int:
+        element = item_size(self.dtype) * prod(self.shape)
+        values = len(self.values)
+        if (
+            self.kind not in KINDS
+            or self.offsets_dtype not in OFFSETS
+            or (self.kind == "fixed") != (self.offsets is None)
+        ):
+            raise ValueError(f"column {self.name!r}: {self.kind!r} with offsets {self.offsets_dtype} is no column")
+        if element < 1 or values % element:
+            raise ValueError(
+                f"column {self.name!r}: {values} bytes are no multiple of {self.dtype} of shape {self.shape}"
+            )
+        rows = values // element
+        if self.offsets is not None:
+            if len(self.offsets) % item_size(self.offsets_dtype):
+                raise ValueError(
+                    f"column {self.name!r}: {len(self.offsets)} bytes are no offsets of {self.offsets_dtype}"
+                )
+            offsets = self.offsets_view
+            if not len(offsets) or offsets[0] < 0 or offsets[-1] > rows:
+                raise ValueError(f"column {self.name!r}: the offsets do not fit the {rows} values")
+            rows = len(offsets) - 1
+        if self.validity is not None and len(self.validity) < (rows + 7) // 8:
+            raise ValueError(
+                f"column {self.name!r}: {len(self.validity)} bytes of validity are too few for {rows} rows"
+            )
+        return rows
+
+
+def column_of(name: str, array: Any, validity: Any = None) -> Column:
+    """Return the column of a NumPy array: a row for each element of its first axis. A copy only where its memory is in another order."""
+    array = array if array.flags.c_contiguous else array.copy(order="C")
+    values = array.view("i8") if array.dtype.kind in "mM" else array  # NumPy gives no buffers of times
+    return Column(name, array.dtype.str, values, shape=array.shape[1:], validity=validity)
+
+
+class Layout:
+    """The places of the columns of a batch. `size` is that of the whole batch in bytes, `rows` its number of rows."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        if len({column.rows for column in columns}) != 1:
+            counts = ", ".join(f"{column.name!r}: {column.rows}" for column in columns) or "none"
+            raise ValueError(f"the columns of a batch need the same number of rows ({counts})")
+        self.rows = columns[0].rows
+        self._buffers = [buffer for column in columns for buffer in column.buffers]
+        header = [[len(buffer) for buffer in self._buffers], [column.describe() for column in columns]]
+        self._header = json.dumps(header, separators=(",", ":")).encode()
+        self._places, self.size = _places(len(self._header), self._buffers)
+
+    def write(self, memory: memoryview) -> None:
+        """Write the batch into `size` bytes of memory."""
+        begin = _LENGTH.size
+        memory[:begin] = _LENGTH.pack(len(self._header))
+        memory[begin : begin + len(self._header)] = self._header
+        for place, buffer in zip(self._places, self._buffers, strict=True):
+            memory[place : place + len(buffer)] = buffer
+
+
+def read(memory: memoryview) -> list[Column]:
+    """Return the columns of a batch as views of its memory. Raises ValueError where the bytes are no batch."""
+    (length,) = _LENGTH.unpack_from(memory)
+    lengths, descriptions = json.loads(bytes(memory[_LENGTH.size : _LENGTH.size + length]))
+    places, size = _places(length, [range(length) for length in lengths])
+    if size > len(memory):
+        raise ValueError(f"a batch of {size} bytes does not fit {len(memory)}")
+    buffers = (memory[place : place + length] for place, length in zip(places, lengths, strict=True))
+    columns = []
+    for name, dtype, shape, kind, offsets_dtype, has_offsets, is_nullable in descriptions:
+        values = next(buffers)
+        offsets = next(buffers) if has_offsets else None
+        validity = next(buffers) if is_nullable else None
+        columns.append(
+            Column(
+                name, dtype, values, shape=shape, kind=kind, offsets=offsets, offsets_dtype=offsets_dtype, validity=validity
+            )
+        )  # fmt: skip
+    return columns
+
+
+def item_size(dtype: str) -> int:
+    """Return the bytes of one value. Raises ValueError where `dtype` is none."""
+    if (match := _DTYPE.fullmatch(dtype)) is None:
+        raise ValueError(f"{dtype!r} is no type of a column, as '<f4' is")
+    return int(match["size"])
+
+
+def _places(header: int, buffers: Sequence[Any]) -> tuple[list[int], int]:
+    """Return where each buffer begins, behind a header of so many bytes, and where the last one ends."""
+    places, end = [], _LENGTH.size + header
+    for buffer in buffers:
+        begin = -(-end // ALIGNMENT) * ALIGNMENT
+        places.append(begin)
+        end = begin + len(buffer)
+    return places, end
+
+
+def _bytes_of(buffer: Any) -> memoryview:
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise ValueError("a column needs contiguous memory, in C's order")
+    return view.cast("B") if view.nbytes else memoryview(b"")
