@@ -136,7 +136,7 @@ class Owner:
                 self.ring.leave(connection.party)
 
     def _send_answers(self, first: list[Answer]) -> None:
-        """Send these answers, and then those that are due. A party that cannot be reached is gone."""
+        """Send these answers, and then those that are due."""
         answers = deque(first) or deque(self.ring.settle())
         while answers:
             party, message = answers.popleft()
@@ -148,8 +148,10 @@ class Owner:
     def _send(self, connection: _Connection, message: dict[str, Any], *descriptors: int) -> None:
         try:
             socket.send_fds(connection.socket, [json.dumps(message, separators=(",", ":")).encode()], descriptors)
-        except OSError:  # a party has a few messages unread at most, so one that takes no more is broken too
+        except BlockingIOError:  # a party has a few messages unread at most, so one that takes no more is broken
             self._drop(connection)
+        except OSError as error:  # it has ended: `_receive` comes to that behind what it sent before
+            log.debug("a connection to the feed %s has ended: %s", self.path, error)
 
     # -- messages --
 
