@@ -45,6 +45,7 @@ ROWS = (
     "elastic_kubernetes",
     "kubernetes_tasks1000",
     "pages",
+    "feed_ring",
 )
 TEXTS = (
     "checkpoint_copies",
