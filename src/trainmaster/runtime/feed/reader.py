@@ -136,17 +136,17 @@ class Reader:
 
     def _starved(self, message: Message) -> None:
         states = [finalizer.peek() for finalizer in self._finalizers]
-        held = sum(
+        kept = sum(
             ctypes.sizeof(state[0]) for state in states if state
         )  # by now: the owner wrote before batches were released
-        if held <= self._channel.largest:
+        if kept <= self._channel.largest:
             return
         gc.collect()  # batches in circles of references go only so
         if not self._has_warned:
             self._has_warned = True
             log.warning(
                 "the program keeps %s bytes of the feed's ring of %s and waits for a batch for which there is no room: copy what is kept, "
-                "or make the ring larger", f"{held:,}", f"{message['size']:,}",
+                "or make the ring larger", f"{kept:,}", f"{message['size']:,}",
             )  # fmt: skip
 
 
