@@ -27,10 +27,11 @@ from kubernetes import over as kubernetes_over
 from parts import need_parts, not_run_tests, outcome
 from rotation import Choice, changed_files, choice, is_late, summary
 from s3 import s3, s3_for_pods, s3_server
+from spark import on_spark
 
 __all__ = [  # fixtures for all tests
-    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "s3", "s3_for_pods", "s3_server",
-    "secure_hadoop",
+    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "on_spark", "s3", "s3_for_pods",
+    "s3_server", "secure_hadoop",
 ]  # fmt: skip
 
 KUBERNETES = "kubernetes"
@@ -261,6 +262,8 @@ def _begin_what_is_shared(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("s3_server")
     if any(isinstance(value, str) and value.startswith(KUBERNETES) for value in parameters.values()):
         request.getfixturevalue("s3_for_pods")
+    if "spark" in parameters.values():
+        request.getfixturevalue("on_spark")
 
 
 _OURS = (leftovers.MARK, "TRAINMASTER_STATE_DIR", "TRAINMASTER_RUNTIME_DIR")

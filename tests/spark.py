@@ -21,7 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
+import pytest
 import watchdog
+from leftovers import MARK
+from waiting import until
 
 from trainmaster.clusters import spark as spark_clusters
 from trainmaster.clusters.spark import Cluster, Home, Settings
@@ -53,6 +57,74 @@ def own_spark(version: str, settings: Settings = SMALL) -> Iterator[Cluster]:
     finally:
         spark_clusters.down(folder=place)
         shutil.rmtree(place.parent, ignore_errors=True)
+
+
+# A driver that takes jobs until its stdin ends: its Python has Trainmaster, and pyspark from the directory in its argument.
+DRIVER = """
+import sys
+sys.path.append(sys.argv[1])
+from pyspark import SparkConf, SparkContext
+import trainmaster.spark
+conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4")
+conf.set("spark.executor.memory", "512m").set("spark.driver.memory", "512m")
+context = SparkContext(conf=conf)
+print(trainmaster.spark.open_to_jobs(context), flush=True)
+sys.stdin.read()
+context.stop()
+"""
+
+
+@attrs.define
+class Driver:
+    """An application that takes jobs. It has two executors of two cores, one on each worker. `sockets`: of its bridge."""
+
+    cluster: Cluster
+    process: subprocess.Popen[str]
+    application: str
+    sockets: Path
+
+
+@contextmanager
+def own_driver(cluster: Cluster, runtime: Path) -> Iterator[Driver]:
+    """An application of a test's own. `runtime`: its runtime directory, whose path must be short."""
+    folders = {"TRAINMASTER_STATE_DIR": str(runtime / "state"), "TRAINMASTER_RUNTIME_DIR": str(runtime / "run")}
+    environ = {
+        **os.environ,
+        **cluster.environ,
+        **folders,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        MARK: watchdog.run_id(),
+    }
+    log = (runtime / "driver.log").open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent)], env=environ, cwd=runtime, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+    )  # fmt: skip
+    try:
+        with process, log:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            application = process.stdout.readline().strip()
+            assert application, (runtime / "driver.log").read_text()[-4000:]
+            [socket] = (runtime / "run").glob(f"*/*/{application}.sock")
+            try:
+                yield Driver(cluster, process, application, socket.parent)
+            finally:
+                process.stdin.close()
+                until(lambda: process.poll() is not None, what="the driver's end")
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def on_spark() -> Iterator[Driver]:
+    """An application of the whole run, on a cluster of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime,
+        own_spark(VERSIONS[0]) as cluster,
+        own_driver(cluster, Path(runtime)) as driver,
+    ):
+        yield driver
 
 
 def run(cluster: Cluster, program: str, *arguments: str) -> str:

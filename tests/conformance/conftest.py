@@ -9,13 +9,14 @@ import pytest
 from conformance.engines import Engine, Local, Yarn
 from conformance.kubernetes_engine import BesideClient, Kubernetes, OnHost
 from conformance.netns_engine import Netns
+from conformance.spark_engine import Spark
 from hadoop import revived
 from parts import need_network_namespaces
 from s3 import lead_to
 
 ROWS: dict[str, type[Engine]] = {
     "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,
-    "netns": Netns,
+    "netns": Netns, "spark": Spark,
 }  # fmt: skip
 ALONE = {"kubernetes-host": "frameworks"}  # rows of those tests alone that need this
 # Of the brief tests: what a row runs in `make test`, or in `make test-full`; the others are one step later.
@@ -38,6 +39,7 @@ BRIEF = {  # rows of brief tests alone
         "test_a_gang_starts_together",
     ),
 }  # fmt: skip
+SOME = {"spark": ("test_success", "test_failure")}  # rows of these tests alone
 # Where a job takes ten seconds, what is not brief is for the soak.
 LONG = {
     "yarn": pytest.mark.full,
@@ -50,6 +52,7 @@ MARKS = {
     "kubernetes": pytest.mark.xdist_group("kubernetes"),
     "kubernetes-host": pytest.mark.xdist_group("kubernetes"),
     "kubernetes-client": pytest.mark.xdist_group("kubernetes"),
+    "spark": pytest.mark.xdist_group("spark"),
 }
 
 
@@ -67,11 +70,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = _needs(metafunc)
         if any(need in row.lacks for need in needs) or (name in ALONE and ALONE[name] not in needs):
             continue
-        if name in BRIEF and not brief:
+        if (name in BRIEF and not brief) or test not in SOME.get(name, [test]):
             continue
         marks = [MARKS[name]] if name in MARKS else []
         if name in BRIEF:
             marks.append(pytest.mark.full if test in BRIEF[name] else pytest.mark.soak)
+        elif name in SOME:
+            marks.append(pytest.mark.full)
         elif name in LONG and not brief:
             marks.append(LONG[name])
         elif test in LATER.get(name, ()) or test not in SHORT.get(name, [test]):
@@ -110,4 +115,6 @@ def _made(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monk
     if request.param == "netns":
         need_network_namespaces()
         return Netns(folder, monkeypatch)
+    if request.param == "spark":
+        return Spark(folder, request.getfixturevalue("on_spark"))
     return Local(folder)

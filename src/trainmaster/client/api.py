@@ -236,7 +236,8 @@ def submit(
 ) -> Run | dict[str, Any]:
     """Start a job; returns at once. Relative paths and the programs' directory are those of `directory` (default: the present one).
 
-    `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to, "kubernetes" the cluster of the kubeconfig.
+    `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to, "kubernetes" the cluster of the kubeconfig,
+    "spark" a running Spark application (`trainmaster.spark`).
 
     A job that was submitted before under the same `idempotency_key` is returned instead of being started again, another job refused. What
     `tm submit` warns of is a JobWarning here; where warnings are errors, nothing is started.

@@ -21,6 +21,7 @@ BUILT_IN = {  # name -> the package whose ENGINE it is
     "local": "trainmaster.engines.local",
     "yarn": "trainmaster.engines.yarn",
     "kubernetes": "trainmaster.engines.kubernetes",
+    "spark": "trainmaster.engines.spark",
 }
 GROUP = "trainmaster.engines"
 

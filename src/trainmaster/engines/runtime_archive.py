@@ -31,7 +31,7 @@ DISTRIBUTIONS = (
     "starlette", "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
 _WHERE_INSTALLED = ("obstore",)  # for jobs with object stores
-_OURS = ("cli", "clusters", "integrations", "simulation")  # our packages that no container runs
+_OURS = ("cli", "clusters", "integrations", "simulation", "spark")  # our packages that no container runs
 _BEGIN = """\
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))

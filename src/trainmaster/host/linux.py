@@ -108,12 +108,12 @@ def adopt_orphans(adopt: bool = True) -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends. The caller checks for a parent already gone.
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that forked it ends. The caller checks for a parent already gone.
 
     Called in a forked child; its parent has called another of these before, so that nothing is imported here.
     """
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    _prctl(_PR_SET_PDEATHSIG, int(number))
 
 
 def set_name(name: str) -> None:

@@ -200,7 +200,11 @@ class Copy:
     def read(self, position: int) -> tuple[int, bytes]:
         """Read from `position` on. Return where the bytes begin, and the bytes; none where there are none (yet)."""
         if self._storage.local:
-            return self._read_file(position)
+            answer = self._read_file(position)
+            if answer[1] or self._storage.exists(
+                self._path
+            ):  # else a master may have kept the end for its agent, as a piece
+                return answer
         answer = self._read_objects(position) if self._looked else (position, b"")
         if not answer[1]:
             self._look()

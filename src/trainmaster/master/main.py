@@ -272,6 +272,7 @@ class _Life:
             _clock(self.boot["at"]),
             self._keep,
         )
+        shell.feed.agents_store = self.host.agent().get("storage") != ""
         if self.host.tokens is not None:
             shell.hold(self.host.tokens)
         return shell

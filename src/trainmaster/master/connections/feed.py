@@ -85,6 +85,7 @@ class Feed:
         self._ids = itertools.count(1)
         self._relays: dict[int, tuple[Connection, asyncio.Queue[Mapping[str, Any] | None]]] = {}
         self.further_facts: Callable[[], dict[str, Any]] = dict  # further fields of the status
+        self.agents_store = True  # agents put their output into the storage; else they alone have it while they live
         self.readers = 0  # streams that are open
         self.idle = asyncio.Event()  # set while no stream is open
         self.idle.set()
@@ -323,7 +324,8 @@ class Feed:
             present = self._host.state.tasks[task]
             current = attempt >= present.attempt
             settled = not follow or not current or bool(present.final) or self._host.over
-            stored = present.left or (self._host.storage.local and not (follow and current))
+            is_here = self.agents_store and self._host.storage.local
+            stored = present.left or (is_here and not (follow and current))
             stored_pieces = self._stored_end if bare else self._stored
             async for piece in stored_pieces(task, attempt, offset, growing=not settled):
                 yield piece

@@ -1,0 +1,1 @@
+"""A container of Spark, from inside."""

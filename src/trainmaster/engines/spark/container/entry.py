@@ -1,0 +1,58 @@
+"""Begin an agent in a Spark task, and a master beside the driver.
+
+The agent outlives nothing: it gets SIGTERM when the Python worker dies that started it, by Spark's cancelling, by the loss of its executor
+or by the end of its application.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.engines.packed import opening_stores
+from trainmaster.engines.statuses import TERMINATED
+from trainmaster.host import linux
+from trainmaster.host.python_name import path_with_python
+
+if TYPE_CHECKING:
+    from trainmaster.engines.contract import MasterContainer
+
+# What Spark sets for its own workers; OMP_NUM_THREADS is the executor's cores, whatever a task has of them.
+_SPARKS = (
+    "SPARK_",
+    "PYTHON_WORKER_FACTORY_",
+    "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "TRAINMASTER_CONTAINER",
+    "TRAINMASTER_PYTHON",
+)
+
+
+def agent() -> dict[str, Any]:
+    """Return the spec of this container's agent."""
+    linux.die_with_parent(signal.SIGTERM)
+    spec: dict[str, Any] = json.load(sys.stdin)
+    if os.getppid() != spec.pop("worker"):
+        raise SystemExit(TERMINATED)
+    home = os.getcwd()
+    private = os.path.join(home, ".trainmaster")
+    for place in (private, os.path.join(home, "work")):
+        os.mkdir(place, mode=0o700)
+    environ = opening_stores(spec, {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)})
+    environ["PATH"] = path_with_python(environ.get("PATH", os.defpath), private)
+    sockets = f"/proc/{os.getpid()}/fd/{os.open(private, os.O_PATH)}"  # a short name: sockets' paths are limited
+    return {
+        **spec, "work": os.path.join(home, "work"), "runtime": private, "sockets": sockets,
+        "cache": os.path.join(os.path.dirname(home), "trainmaster-cache"), "environ": environ,
+    }  # fmt: skip
+
+
+def client_side_master(application: str, payload: Mapping[str, Any]) -> MasterContainer:
+    """Return the place of a master beside the driver."""
+    from trainmaster.engines.spark.master.engine import BesideDriver
+
+    return BesideDriver(application, payload)

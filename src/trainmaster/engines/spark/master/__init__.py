@@ -1,0 +1,1 @@
+"""Spark as the master of one job uses it."""
