@@ -1,0 +1,1 @@
+"""Deep learning inside a Spark application."""
