@@ -56,6 +56,7 @@ FOR_A_FRAMEWORK = {
     "runtime/elastic/torch_groups.py": ["torch"],
     "runtime/elastic/torch_training.py": ["torch"],
     "runtime/elastic/keras_training.py": ["keras", "tensorflow"],
+    "spark/dfutil.py": ["pyspark"],
 }
 
 

@@ -1,0 +1,339 @@
+"""The nodes of a cluster report to the driver and learn of each other, with TensorFlowOnSpark's names.
+
+    server = reservation.Server(2)                  # on the driver
+    address = server.start()                        # (host, port), and the key as its attribute: hand it on with the task
+    client = reservation.Client(address)            # in a task
+    client.register({"executor_id": 1, "host": "10.0.0.7", "port": 2222})
+    nodes = client.await_reservations()
+
+**Protocol.** A connection is for one request. Each side sends a nonce of 32 random bytes. The session's key is HMAC-SHA256(key, both
+nonces). Then each side sends one frame: the length (4 bytes), an HMAC-SHA256 by the session's key of the direction and the body, and the
+body, which is JSON. So only a peer with the key is obeyed, no frame can be sent a second time, and the answer is the server's. Nothing is
+unpickled. Frames are not encrypted: they hold addresses, no secrets.
+
+**Key.** 32 random bytes, made by the server; it travels with the address, never in its text. A command that has the host and the port
+alone, as one that stops a stream from outside, reads it from TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
+
+A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then, of which there are at most `MOST_CONNECTIONS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
+TFOS_SERVER_PORT = "TFOS_SERVER_PORT"
+TFOS_SERVER_KEY = "TFOS_SERVER_KEY"
+MAX_RETRIES = 3  # of a client that cannot connect
+PATIENCE = 10.0  # s for a whole exchange
+MOST_CONNECTIONS = 256
+LARGEST = {b"request": 1 << 20, b"answer": 64 << 20}  # bytes of a body; a node's facts are some 300
+POLL = 0.2  # s between two looks
+_LOG = logging.getLogger(__name__)
+
+
+class Address(tuple[str, int]):
+    """(host, port) of a server, with its key as an attribute, which pickles with it and is not printed."""
+
+    key: bytes
+
+    def __new__(cls, host: str, port: int, key: bytes) -> Address:
+        address = super().__new__(cls, (host, port))
+        address.key = key
+        return address
+
+    def __getnewargs__(self) -> tuple[str, int, bytes]:
+        return (*self, self.key)
+
+
+class Reservations:
+    """The nodes that have reported, of those that are required. Threads share it."""
+
+    def __init__(self, required: int) -> None:
+        self.required = required
+        self._lock = threading.Lock()
+        self._reservations: list[Any] = []
+
+    def add(self, meta: Any) -> None:
+        """Add a node: a dictionary of facts about it."""
+        with self._lock:
+            self._reservations.append(meta)
+
+    def done(self) -> bool:
+        """Say whether all required nodes have reported."""
+        return self.remaining() <= 0
+
+    def get(self) -> list[Any]:
+        """Return the nodes, in the order in which they reported."""
+        with self._lock:
+            return list(self._reservations)
+
+    def remaining(self) -> int:
+        """Return how many nodes are missing."""
+        with self._lock:
+            return self.required - len(self._reservations)
+
+
+class Server:
+    """The driver's side: `count` nodes are expected."""
+
+    def __init__(self, count: int) -> None:
+        if count <= 0:
+            raise ValueError(f"Expected count should be greater than zero; it is {count}")
+        self.reservations = Reservations(count)
+        self._stopped = threading.Event()
+        self._listener: socket.socket | None = None
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._key = _key_of_environment() or secrets.token_bytes(32)
+
+    @property
+    def done(self) -> bool:
+        """Say whether the server was stopped, by `stop` or by a client's `request_stop`."""
+        return self._stopped.is_set()
+
+    def start(self) -> Address:
+        """Listen, and return the address for clients: TFOS_SERVER_HOST or this host's, and a port.
+
+        The port is of TFOS_SERVER_PORT ("8000" or "8000-8010"), or any that is free.
+        """
+        self._listener = _listen(_ports(os.environ.get(TFOS_SERVER_PORT, "0")))
+        host = os.environ.get(TFOS_SERVER_HOST) or _ip_address()
+        address = Address(host, self._listener.getsockname()[1], self._key)
+        threading.Thread(target=self._accept, args=(self._listener,), name="reservations", daemon=True).start()
+        _LOG.info("listening for reservations at %s", address)
+        return address
+
+    def await_reservations(self, sc: Any, status: Mapping[str, Any] | None = None, timeout: float = 600) -> list[Any]:
+        """Return the nodes when all have reported. Raises TimeoutError, or RuntimeError once `status` has an "error".
+
+        TensorFlowOnSpark then stops the context `sc` and ends the driver's process; here the caller decides, and `sc` is not touched.
+        """
+        end = time.monotonic() + timeout
+        while not self.reservations.done():
+            if status and "error" in status:
+                raise RuntimeError(f"a node failed before all had reported: {status['error']}")
+            remaining, required = self.reservations.remaining(), self.reservations.required
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"Timed out waiting for reservations to complete: {remaining} of {required} nodes have not reported in {timeout:g} s; "
+                    "are there as many executors?"
+                )
+            self._stopped.wait(POLL)
+            if self.done:
+                raise RuntimeError(f"the server was stopped while {remaining} of {required} nodes had not reported")
+        return self.reservations.get()
+
+    def stop(self) -> None:
+        """Stop listening. What has come in stays readable."""
+        self._stopped.set()
+        if self._listener:
+            _shut(self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            while not self.done:
+                self._slots.acquire()
+                try:
+                    connection, peer = listener.accept()
+                except OSError:  # stopped, or the peer has gone, or there are too many open files
+                    self._slots.release()
+                    self._stopped.wait(POLL)
+                    continue
+                threading.Thread(target=self._serve, args=(connection, peer), name="reservation", daemon=True).start()
+
+    def _serve(self, connection: socket.socket, peer: Any) -> None:
+        try:
+            with connection:
+                channel = _Channel(connection, self._key, is_server=True)
+                request = channel.receive()
+                channel.send({"answer": self._answer(request)})
+                if request.get("type") == "STOP":
+                    self.stop()
+        except (OSError, ValueError, EOFError) as error:
+            _LOG.warning("a connection from %s was closed: %s", peer[0], error)
+        finally:
+            self._slots.release()
+
+    def _answer(self, request: Mapping[str, Any]) -> Any:
+        answers: dict[str, Callable[[], Any]] = {
+            "REG": lambda: self._register(request.get("data")),
+            "QUERY": self.reservations.done,
+            "QINFO": self.reservations.get,
+            "STOP": lambda: "OK",
+        }
+        return answers.get(str(request.get("type")), lambda: "ERR")()
+
+    def _register(self, meta: Any) -> str:
+        self.reservations.add(meta)
+        return "OK"
+
+
+class Client:
+    """A node's side. `server_addr` is what `Server.start` returned, or (host, port) where `key` or TFOS_SERVER_KEY has the key."""
+
+    def __init__(self, server_addr: tuple[str, int], key: bytes | None = None) -> None:
+        self.server_addr = server_addr
+        self._key = key or getattr(server_addr, "key", None) or _key_of_environment() or b""
+        if not self._key:
+            raise ValueError(
+                f"the key of the reservation server {_text(server_addr)} is missing: hand on the address that Server.start() returned, "
+                f"or set {TFOS_SERVER_KEY} here and for the driver"
+            )
+
+    def register(self, reservation: Any) -> Any:
+        """Report this node: a dictionary of facts that JSON can carry."""
+        return self._request("REG", reservation)
+
+    def get_reservations(self) -> list[Any]:
+        """Return the nodes that have reported so far."""
+        return self._request("QINFO")  # type: ignore[no-any-return]
+
+    def await_reservations(self) -> list[Any]:
+        """Return all nodes, when all have reported. Raises OSError where the server has gone."""
+        while not self._request("QUERY"):
+            time.sleep(POLL)
+        return self.get_reservations()
+
+    def request_stop(self) -> Any:
+        """Stop the server."""
+        return self._request("STOP")
+
+    def close(self) -> None:
+        """Do nothing: each request has a connection of its own."""
+
+    def _request(self, kind: str, data: Any = None) -> Any:
+        server = f"the reservation server {_text(self.server_addr)}"
+        with self._connect() as connection:
+            try:
+                channel = _Channel(connection, self._key, is_server=False)
+                channel.send({"type": kind, "data": data})
+                return channel.receive()["answer"]
+            except TimeoutError as error:
+                raise TimeoutError(f"{server} has not answered within {PATIENCE:g} s") from error
+            except (EOFError, ConnectionError) as error:
+                raise PermissionError(f"{server} closed the connection: it has another key, or has stopped") from error
+            except _WrongKey as error:
+                raise PermissionError(f"{server} has another key") from error
+
+    @contextmanager
+    def _connect(self) -> Iterator[socket.socket]:
+        for attempt in range(1, MAX_RETRIES + 1):
+            try:
+                connection = socket.create_connection(self.server_addr[:2], timeout=PATIENCE)
+                break
+            except OSError as error:
+                if attempt == MAX_RETRIES:
+                    message = f"the reservation server {_text(self.server_addr)} cannot be reached: {error}"
+                    raise ConnectionError(message) from error
+                time.sleep(POLL)
+        with connection:
+            yield connection
+
+
+class _WrongKey(ValueError):
+    """A frame was not written with the key."""
+
+
+class _Channel:
+    """One exchange, after that of the nonces. Raises EOFError where the peer closes, ValueError for a frame that is not the peer's."""
+
+    def __init__(self, connection: socket.socket, key: bytes, *, is_server: bool) -> None:
+        self._connection, self._end = connection, time.monotonic() + PATIENCE
+        nonce = secrets.token_bytes(32)
+        connection.settimeout(PATIENCE)
+        connection.sendall(nonce)
+        peer = self._read(32)
+        nonces = nonce + peer if is_server else peer + nonce
+        self._session = hmac.digest(key, b"trainmaster reservation 1" + nonces, "sha256")
+        self._own, self._peer = (b"answer", b"request") if is_server else (b"request", b"answer")
+
+    def send(self, body: Mapping[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        if len(content) > LARGEST[self._own]:
+            raise ValueError(f"a message of {len(content)} bytes is longer than {LARGEST[self._own]}")
+        self._connection.sendall(len(content).to_bytes(4, "big") + self._code(self._own, content) + content)
+
+    def receive(self) -> dict[str, Any]:
+        length = int.from_bytes(self._read(4), "big")
+        if length > LARGEST[self._peer]:
+            raise _WrongKey(f"a message of {length} bytes is longer than {LARGEST[self._peer]}")
+        code = self._read(32)
+        content = self._read(length)
+        if not hmac.compare_digest(code, self._code(self._peer, content)):
+            raise _WrongKey("a message has the wrong key")
+        body = json.loads(content)
+        if not isinstance(body, dict):
+            raise ValueError("a message is no object of JSON")
+        return body
+
+    def _code(self, direction: bytes, content: bytes) -> bytes:
+        return hmac.digest(self._session, direction + hashlib.sha256(content).digest(), "sha256")
+
+    def _read(self, size: int) -> bytes:
+        content = bytearray()
+        while len(content) < size:
+            self._connection.settimeout(max(self._end - time.monotonic(), 0.001))
+            piece = self._connection.recv(min(size - len(content), 1 << 16))
+            if not piece:
+                raise EOFError("the peer closed the connection")
+            content += piece
+        return bytes(content)
+
+
+def _key_of_environment() -> bytes:
+    key = os.environ.get(TFOS_SERVER_KEY, "")
+    if key and len(key) < 16:
+        raise ValueError(f"{TFOS_SERVER_KEY} has {len(key)} characters: use at least 16 random ones")
+    return key.encode()
+
+
+def _ports(text: str) -> range:
+    first, _, last = text.partition("-")
+    try:
+        ports = range(int(first), int(last or first) + 1)
+    except ValueError as error:
+        raise ValueError(f"{TFOS_SERVER_PORT} is {text!r}: use a port, as 8000, or a range, as 8000-8010") from error
+    if not ports or not 0 <= ports[0] <= ports[-1] <= 65535:
+        raise ValueError(f"{TFOS_SERVER_PORT} is {text!r}: ports are from 1 to 65535, the lower first")
+    return ports
+
+
+def _listen(ports: range) -> socket.socket:
+    for port in ports:
+        try:
+            return socket.create_server(("", port), backlog=MOST_CONNECTIONS)
+        except OSError as error:
+            reason = error
+    raise OSError(f"{TFOS_SERVER_PORT}: no port of {ports[0]}-{ports[-1]} is free: {reason}") from reason
+
+
+def _ip_address() -> str:
+    """The address by which this host reaches others. Nothing is sent; without a network it is the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _shut(listener: socket.socket) -> None:
+    try:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+    except OSError:  # it is closed
+        return
+
+
+def _text(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"

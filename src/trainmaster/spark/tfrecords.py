@@ -1,0 +1,224 @@
+"""TFRecord files and `tf.train.Example`, without TensorFlow, protobuf or classes of a JVM.
+
+A TFRecord file is a sequence of frames. A frame is the record's length (8 bytes), the checksum of these 8 bytes (4), the record, and its
+checksum (4); numbers are little-endian. A checksum is a CRC-32C, rotated right by 15 bits, plus 0xA282EAD8
+(tensorflow/core/lib/io/record_writer.h).
+
+An Example (tensorflow/core/example) is in protobuf's wire format: `Example {Features features = 1}`,
+`Features {map<string, Feature> feature = 1}`, `Feature {oneof: BytesList 1, FloatList 2, Int64List 3}`, and each list is
+`{repeated value = 1}`, packed where it holds numbers.
+
+These functions run in Spark's tasks, where nothing of ours is installed: `dfutil` pickles them by value. So they use the standard library
+alone, and the module has no state. Errors of the data are ValueError.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+Feature = tuple[
+    str, list[Any]
+]  # its kind ("bytes", "float", "int64", or "" for a feature without a list) and its values
+NUMBER_OF = {"bytes": 1, "float": 2, "int64": 3}  # the kinds' field numbers in Feature
+
+
+def frame(record: bytes, checksum: Callable[[bytes], int]) -> bytes:
+    """Return a record as it stands in a TFRecord file."""
+    length = len(record).to_bytes(8, "little")
+    return b"".join((length, checksum(length).to_bytes(4, "little"), record, checksum(record).to_bytes(4, "little")))
+
+
+def records(content: bytes, name: str, checksum: Callable[[bytes], int]) -> Iterator[bytes]:
+    """Yield the records of a TFRecord file. Raises ValueError, with the file's name, where it is damaged or cut short."""
+    start = number = 0
+    while start < len(content):
+        length = content[start : start + 8]
+        end = start + 12 + int.from_bytes(length, "little")
+        if end + 4 > len(content) or checksum(length) != int.from_bytes(content[start + 8 : start + 12], "little"):
+            raise ValueError(f"{name} is no TFRecord file, or is cut short: record {number}, at byte {start}")
+        record = content[start + 12 : end]
+        if checksum(record) != int.from_bytes(content[end : end + 4], "little"):
+            raise ValueError(f"{name} is damaged: the checksum of record {number}, at byte {start}, does not match")
+        yield record
+        start, number = end + 4, number + 1
+
+
+def masked_crc32c() -> Callable[[bytes], int]:
+    """Return the checksum of frames as a function: by a package that has CRC-32C in C, if there is one, else in Python (about 20 MB/s)."""
+    crc32c = _crc32c()
+
+    def checksum(content: bytes) -> int:
+        crc = crc32c(content)
+        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+    return checksum
+
+
+def encode(features: Sequence[tuple[str, str, Sequence[Any]]]) -> bytes:
+    """Return the Example of features, each a name, a kind and its values, in their order."""
+    entries = []
+    for name, kind, values in features:
+        feature = _field(NUMBER_OF[kind], _list_of(kind, values))
+        entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
+    return _field(1, b"".join(entries))
+
+
+def decode(example: bytes) -> dict[str, Feature]:
+    """Return the features of an Example, by name. Raises ValueError where it is none."""
+    features: dict[str, Feature] = {}
+    for body in _messages(example, 1):
+        for entry in _messages(body, 1):
+            name = b""
+            feature: Feature = ("", [])
+            for number, _, value in _fields(entry):
+                if number == 1:
+                    name = _bytes(value)
+                elif number == 2:
+                    feature = _feature(_bytes(value))
+            features[name.decode()] = feature
+    return features
+
+
+def _feature(message: bytes) -> Feature:
+    """Read a Feature. Of several lists of one kind all values count, of several kinds the last: protobuf's rules for oneof."""
+    kinds = {number: kind for kind, number in NUMBER_OF.items()}
+    kind: str = ""
+    values: list[Any] = []
+    for number, _, content in _fields(message):
+        if number in kinds:
+            values = values if kinds[number] == kind else []
+            kind = kinds[number]
+            for field, wire, value in _fields(_bytes(content)):
+                if field == 1:
+                    values.extend(_values(kind, wire, value))
+    return kind, values
+
+
+def _values(kind: str, wire: int, value: Any) -> Sequence[Any]:
+    if kind == "bytes":
+        return [_bytes(value)]
+    if kind == "float":
+        return _little("f", _bytes(value)).tolist()
+    numbers = [value] if wire == 0 else _varints(_bytes(value))
+    return [number - (1 << 64) if number >= 1 << 63 else number for number in numbers]
+
+
+def _list_of(kind: str, values: Sequence[Any]) -> bytes:
+    if kind == "bytes":
+        return b"".join(_field(1, value) for value in values)
+    if not values:
+        return b""
+    if kind == "float":
+        return _field(1, _little("f", array("f", values).tobytes()).tobytes())
+    return _field(1, b"".join(_varint(value) for value in values))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    content = bytearray()
+    while number > 0x7F:
+        content.append(number & 0x7F | 0x80)
+        number >>= 7
+    content.append(number)
+    return bytes(content)
+
+
+def _messages(message: bytes, number: int) -> Iterator[bytes]:
+    return (_bytes(value) for field, _, value in _fields(message) if field == number)
+
+
+def _bytes(value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("the record is no tf.train.Example: a field has another type")
+    return value
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, bytes | int]]:
+    """Yield (number, wire type, value) of each field: an int for a varint, else bytes."""
+    place = 0
+    while place < len(message):
+        key, place = _read_varint(message, place)
+        wire = key & 7
+        if wire == 0:
+            value, place = _read_varint(message, place)
+            yield key >> 3, wire, value
+            continue
+        if wire == 2:
+            size, place = _read_varint(message, place)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"the record is no tf.train.Example: wire type {wire}")
+        if place + size > len(message):
+            raise ValueError("the record is no tf.train.Example, or is cut short")
+        yield key >> 3, wire, message[place : place + size]
+        place += size
+
+
+def _varints(content: bytes) -> list[int]:
+    numbers, place = [], 0
+    while place < len(content):
+        number, place = _read_varint(content, place)
+        numbers.append(number)
+    return numbers
+
+
+def _read_varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return a number and the place behind it."""
+    number = 0
+    for count, byte in enumerate(content[place : place + 10]):
+        number |= (byte & 0x7F) << 7 * count
+        if byte < 0x80:
+            return number & (1 << 64) - 1, place + count + 1
+    raise ValueError("the record is no tf.train.Example: a number has no end")
+
+
+def _little(code: str, content: bytes) -> array[Any]:
+    """Read little-endian numbers, or write them: it is the same exchange of bytes."""
+    try:
+        numbers = array(code, content)
+    except ValueError as error:
+        raise ValueError("the record is no tf.train.Example: a list of floats is cut short") from error
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _crc32c() -> Callable[[bytes], int]:
+    for module, name in (("google_crc32c", "value"), ("crc32c", "crc32c")):
+        try:
+            return getattr(import_module(module), name)  # type: ignore[no-any-return]
+        except ImportError:
+            continue
+    return _python_crc32c()
+
+
+def _python_crc32c() -> Callable[[bytes], int]:
+    """CRC-32C by tables, two bytes a step."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    wide_table = []
+    for word in range(65536):
+        crc = table[word & 0xFF] ^ word >> 8
+        wide_table.append(table[crc & 0xFF] ^ crc >> 8)
+
+    def crc32c(content: bytes) -> int:
+        crc = 0xFFFFFFFF
+        for word in _little("H", content[: len(content) & ~1]):
+            crc = wide_table[(crc ^ word) & 0xFFFF] ^ crc >> 16
+        if len(content) & 1:
+            crc = table[(crc ^ content[-1]) & 0xFF] ^ crc >> 8
+        return crc ^ 0xFFFFFFFF
+
+    return crc32c

@@ -1,0 +1,32 @@
+"""TFRecord files: the checksum, and files that are damaged. tests/frameworks has the comparison with TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.spark import tfrecords
+
+RECORDS = [b"", b"a", b"record", bytes(range(256)) * 5]
+
+
+@pytest.mark.parametrize(
+    ("content", "crc"),  # RFC 3720, appendix B.4, and the check value of the catalogue of CRCs
+    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)],
+)
+def test_the_checksum_is_crc32c(content: bytes, crc: int) -> None:
+    assert tfrecords._python_crc32c()(content) == crc
+    assert tfrecords._crc32c()(content) == crc
+
+
+def test_every_damaged_byte_and_every_cut_is_noticed() -> None:
+    checksum = tfrecords.masked_crc32c()
+    content = b"".join(tfrecords.frame(record, checksum) for record in RECORDS[:3])
+    assert list(tfrecords.records(content, "part-00000", checksum)) == RECORDS[:3]
+    borders = {0, 16, 33}
+    for place in range(len(content)):
+        damaged = content[:place] + bytes((content[place] ^ 0x10,)) + content[place + 1 :]
+        with pytest.raises(ValueError, match="part-00000 is "):
+            list(tfrecords.records(damaged, "part-00000", checksum))
+        if place not in borders:
+            with pytest.raises(ValueError, match="cut short"):
+                list(tfrecords.records(content[:place], "part-00000", checksum))
