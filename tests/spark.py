@@ -33,7 +33,7 @@ from trainmaster.core.errors import BadInput
 
 VERSIONS = ("3.5", "4")
 SMALL = Settings(nodes=2, memory=2048, cores=4)
-_LONGEST = 240.0  # s that a program on a cluster may take
+_LONGEST = 600.0  # s that a driver may take
 
 
 def home_of(version: str) -> Home:
