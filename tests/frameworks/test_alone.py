@@ -1,4 +1,4 @@
-"""Tests that load TensorFlow into their process, which ends a process that loads PyTorch's Triton later: each file of `alone` has its own."""
+"""Tests that load TensorFlow into their process, which ends one that loads PyTorch's Triton later: each file of `alone` has its own."""
 
 from __future__ import annotations
 
