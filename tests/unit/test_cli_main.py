@@ -142,7 +142,7 @@ def test_all_commands_are_listed_with_what_they_do() -> None:
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a whole number"),
         (["status", "nothing"], "error: there is no job nothing  [no-such-job]"),
-        (["status", "spark://here/x"], "error: there is no engine 'spark'  [unknown-engine]"),
+        (["status", "mesos://here/x"], "error: there is no engine 'mesos'  [unknown-engine]"),
         (["wait", "x", "--timeout", "5"], "error: there is no job x  [no-such-job]"),
     ],
 )

@@ -81,6 +81,11 @@ ARROW: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 }
 
 
+def test_a_slice_of_lists_within_lists_has_its_own_rows() -> None:
+    whole = pa.RecordBatch.from_arrays([pa.array([[[0, 0], [0, 0]], [[0, 0], [0, 1]]], ARROW["matrix"][0])], ["m"])
+    assert through(columns_of(whole.slice(1)))[0].arrow().to_pylist() == [{"m": [[0, 0], [0, 1]]}]
+
+
 @given(st.data(), st.lists(st.sampled_from(sorted(ARROW)), min_size=1, max_size=5), st.integers(0, 12))
 def test_arrow_batches_come_back_as_they_were(data: st.DataObject, names: list[str], rows: int) -> None:
     arrays = []

@@ -317,7 +317,7 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
         ([*ONE, "--worker_resources", "memory=8,vcores=1"], "memory with a unit"),
         ([*ONE, "--worker_resources", "memory=x"], "pairs like"),
         ([*ONE, "--worker_resources", "memory=1G,fpga=1G"], "a unit of fpga is not to be had here"),
-        ([*ONE, "--engine", "spark"], "there is no engine 'spark'"),
+        ([*ONE, "--engine", "mesos"], "there is no engine 'mesos'"),
         ([*ONE, "--num_workers", "-1"], "0 or more"),
         ([*ONE, "--principal", "p"], "keytab and principal go together"),
         ([*ONE, "--gibberish", "x"], "see tm submit --submarine --help"),

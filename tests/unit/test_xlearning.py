@@ -343,7 +343,7 @@ def test_a_key_that_is_not_to_be_had_is_refused_by_its_name(key: str) -> None:
         ("--conf xlearning.container.maxFailures.rate=2", "from 0 to 1"),
         ("--conf xlearning.container.env=x", "NAME=VALUE|NAME=VALUE"),
         ("--set x", "PATH=VALUE"),
-        ("--engine spark", "there is no engine 'spark'"),
+        ("--engine mesos", "there is no engine 'mesos'"),
     ],
 )
 def test_what_is_wrong_is_named(flags: str, named: str) -> None:

@@ -76,7 +76,8 @@ def _unsliced(array: Any) -> Any:
     """Return an array whose buffers begin with its own values."""
     import pyarrow
 
-    return array.take(pyarrow.array(range(len(array)), "int64")) if array.offset else array
+    # `take` gives other rows of a sliced array whose lists of a fixed size lie within each other (seen with pyarrow 26).
+    return pyarrow.concat_arrays([array.slice(0, 0), array]) if array.offset else array
 
 
 def _cut(buffer: Any, count: int, width: int) -> Any:
