@@ -25,12 +25,12 @@ UUIDS = [f"GPU-5b1c{number}" for number in range(4)]
         ("file://", "/data/x", "file:///data/x"),
         ("hdfs://nn:8020", "model", f"hdfs://nn:8020/user/{USER}/model"),
         ("viewfs://c", "a/model", f"viewfs://c/user/{USER}/a/model"),
-        ("file://", "model", "file:///work/dir/model"),
+        ("file://", "model", "file:///srv/dir/model"),
         ("s3a://bucket", "model", "s3a://bucket/model"),
     ],
 )
 def test_paths_become_urls(default: str, path: str, url: str) -> None:
-    assert TFNode.hdfs_path(SimpleNamespace(defaultFS=default, working_dir="/work/dir"), path) == url
+    assert TFNode.hdfs_path(SimpleNamespace(defaultFS=default, working_dir="/srv/dir"), path) == url
 
 
 def test_all_schemes_of_tensorflowonspark_are_known() -> None:
