@@ -106,3 +106,17 @@ def read(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], T]) -> T 
             mend=f"end what is left of it: tm cluster down {kind} --name {folder.name}",
             anchor="cluster-failed",
         ) from error
+
+
+def revive(cluster: Any, say: Callable[[str], object]) -> bool:
+    """Start the dead daemons of a cluster whose others live. Return False where all are dead, or where that is not enough."""
+    if not (cluster.ready and cluster.state == "broken"):
+        return False
+    ended = [name for name in cluster.names if not cluster.daemon(name).alive]
+    say(f"{' and '.join(ended)} of the cluster {cluster.name} ended; starting again what ended")
+    try:
+        cluster.revive()
+    except EngineFailed as error:
+        say(f"that is not enough: {error.message.splitlines()[0]}")
+        return False
+    return True

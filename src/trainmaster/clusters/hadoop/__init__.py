@@ -69,7 +69,7 @@ def up_or_found(
         if settings.kerberos:
             kerberos.check()
         java = jars.java()
-        if existing is not None and _revive(existing, say):
+        if existing is not None and records.revive(existing, say):
             return existing, True
         lib = jars.jars(say)
         if existing is not None:
@@ -82,20 +82,6 @@ def up_or_found(
                 if not tries_left or "BindException" not in error.message:
                     raise
     raise AssertionError("the last try returns or raises")
-
-
-def _revive(cluster: Cluster, say: Say) -> bool:
-    """Start the dead daemons of a cluster whose others live. Return False where all are dead, or where that is not enough."""
-    if not (cluster.ready and cluster.state == "broken"):
-        return False
-    ended = [name for name in cluster.names if not cluster.daemon(name).alive]
-    say(f"{' and '.join(ended)} of the cluster {cluster.name} ended; starting again what ended")
-    try:
-        cluster.revive()
-    except EngineFailed as error:
-        say(f"that is not enough: {error.message.splitlines()[0]}")
-        return False
-    return True
 
 
 def down(name: str = "hadoop", folder: Path | None = None, keep: bool = False) -> bool:

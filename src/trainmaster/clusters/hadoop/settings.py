@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
+from trainmaster.clusters.settings import Recorded, check_range
 from trainmaster.core.errors import BadInput
 
 PROTECTIONS = ("authentication", "integrity", "privacy")
@@ -18,7 +19,7 @@ _MOST_NODES = 50  # each is a JVM of 200 MB
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class Settings(Recorded):
     """The settings of a cluster. Sizes in MiB, times in seconds.
 
     `queues`: the share of each in per cent; they may borrow from each other, and give back by preemption. `labels`: node number, from 1, to
@@ -46,9 +47,9 @@ class Settings:
     properties: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        _check_range("--nodes", self.nodes, 1, _MOST_NODES)
-        _check_range("--memory (MiB)", self.memory, 256, 1 << 30)
-        _check_range("--cores", self.cores, 1, 10_000)
+        check_range("--nodes", self.nodes, 1, _MOST_NODES)
+        check_range("--memory (MiB)", self.memory, 256, 1 << 30)
+        check_range("--cores", self.cores, 1, 10_000)
         for queue in self.queues:
             _check_name("queue", queue, _WORD)
         if not self.queues or abs(sum(self.queues.values()) - 100) > 0.01 or min(self.queues.values()) <= 0:
@@ -57,31 +58,19 @@ class Settings:
                 f"the queues' shares make {sum(self.queues.values()):g} %, not 100: {shares}", place="--queue"
             )
         for node, label in self.labels.items():
-            _check_range("--label", node, 1, self.nodes)
+            check_range("--label", node, 1, self.nodes)
             _check_name("label", label, _WORD)
         for resource, count in self.resources.items():
             _check_name("resource", resource, _RESOURCE)
-            _check_range(f"--resource {resource}", count, 0, 1 << 40)
+            check_range(f"--resource {resource}", count, 0, 1 << 40)
         if self.kerberos and self.kerberos not in PROTECTIONS:
             raise BadInput(f"--kerberos is one of {', '.join(PROTECTIONS)}, not {self.kerberos}")
 
-    def plain(self) -> dict[str, Any]:
-        """Return the settings as plain data for JSON."""
-        return attrs.asdict(self)
-
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Settings:
+    def of(cls, plain: Mapping[str, Any]) -> Self:
         """Return the settings of plain data from JSON, whose names are strings and whose tuples are lists."""
-        names = {field.name for field in attrs.fields(cls)}
-        fields = {name: value for name, value in plain.items() if name in names}
-        fields["labels"] = {int(node): label for node, label in fields.get("labels", {}).items()}
-        fields["users"] = tuple(fields.get("users", ()))
-        return cls(**fields)
-
-
-def _check_range(option: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadInput(f"{option} is {value}, from {least} to {most} can be had")
+        labels = {int(node): label for node, label in plain.get("labels", {}).items()}
+        return super().of({**plain, "labels": labels, "users": tuple(plain.get("users", ()))})
 
 
 def _check_name(kind: str, name: str, rule: re.Pattern[str]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
+from trainmaster.clusters.settings import Recorded, check_range
 from trainmaster.core.errors import BadInput
 
 _RESOURCE = re.compile(
@@ -18,7 +18,7 @@ _MOST_SIMULATED = 5000
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class Settings(Recorded):
     """The settings of a cluster. `nodes` run containers; `simulated` nodes only report that they do.
 
     A node of the first kind offers `memory` (MiB) and `cores` to pods; the machine may have fewer cores. `resources`: others that each
@@ -36,10 +36,10 @@ class Settings:
     fast_expiry: bool = False
 
     def __attrs_post_init__(self) -> None:
-        _check_range("--nodes", self.nodes, 0, _MOST_NODES)
-        _check_range("--simulated", self.simulated, 0, _MOST_SIMULATED)
-        _check_range("--memory (MiB)", self.memory, 256, 1 << 30)
-        _check_range("--cores", self.cores, 1, 1024)
+        check_range("--nodes", self.nodes, 0, _MOST_NODES)
+        check_range("--simulated", self.simulated, 0, _MOST_SIMULATED)
+        check_range("--memory (MiB)", self.memory, 256, 1 << 30)
+        check_range("--cores", self.cores, 1, 1024)
         if not self.nodes and not self.simulated:
             raise BadInput("a cluster without any node is none", mend="give --nodes or --simulated")
         for resource, count in self.resources.items():
@@ -47,19 +47,4 @@ class Settings:
                 raise BadInput(
                     f"{resource!r} cannot be the name of a resource, nvidia.com/gpu for one", place="--resource"
                 )
-            _check_range(f"--resource {resource}", count, 0, 1 << 40)
-
-    def plain(self) -> dict[str, Any]:
-        """Return the settings as plain data for JSON."""
-        return attrs.asdict(self)
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Settings:
-        """Return the settings of plain data from JSON."""
-        names = {field.name for field in attrs.fields(cls)}
-        return cls(**{name: value for name, value in plain.items() if name in names})
-
-
-def _check_range(option: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadInput(f"{option} is {value}, from {least} to {most} can be had")
+            check_range(f"--resource {resource}", count, 0, 1 << 40)

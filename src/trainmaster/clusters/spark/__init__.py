@@ -71,7 +71,7 @@ def up_or_found(
             raise records.differs(folder, KIND)
         if existing is not None and existing.state == "running":
             return existing, False
-        if existing is not None and _revive(existing, say):
+        if existing is not None and records.revive(existing, say):
             return existing, True
         spark = find_home(home)
         spark.java()
@@ -97,20 +97,6 @@ def down(name: str = KIND, folder: Path | None = None) -> bool:
         else:
             daemons.stop([], folder)
             daemons.remove(folder)
-    return True
-
-
-def _revive(cluster: Cluster, say: Say) -> bool:
-    """Start the dead daemons of a cluster whose others live. Return False where all are dead, or where that is not enough."""
-    if not (cluster.ready and cluster.state == "broken"):
-        return False
-    ended = [name for name in cluster.names if not cluster.daemon(name).alive]
-    say(f"{' and '.join(ended)} of the cluster {cluster.name} ended; starting again what ended")
-    try:
-        cluster.revive()
-    except EngineFailed as error:
-        say(f"that is not enough: {error.message.splitlines()[0]}")
-        return False
     return True
 
 

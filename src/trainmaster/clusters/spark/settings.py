@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
+from trainmaster.clusters.settings import Recorded, check_range
 from trainmaster.core.errors import BadInput
 
 _RESOURCE = re.compile(r"[A-Za-z][\w-]*")
@@ -16,7 +16,7 @@ _LEAST_MEMORY = 512  # MiB; Spark refuses an executor with less than 450
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class Settings(Recorded):
     """The settings of a cluster. Memory in MiB, for each worker; times in seconds.
 
     `resources`: the number of devices of each kind that every worker offers, as `{"gpu": 2}`. `properties`: any of Spark's own, which
@@ -32,29 +32,14 @@ class Settings:
     properties: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        _check_range("--nodes", self.nodes, 1, _MOST_NODES)
-        _check_range("--memory (MiB)", self.memory, _LEAST_MEMORY, 1 << 30)
-        _check_range("--cores", self.cores, 1, 10_000)
-        _check_range("--node-expiry (s)", self.node_expiry, 1, 1 << 20)
+        check_range("--nodes", self.nodes, 1, _MOST_NODES)
+        check_range("--memory (MiB)", self.memory, _LEAST_MEMORY, 1 << 30)
+        check_range("--cores", self.cores, 1, 10_000)
+        check_range("--node-expiry (s)", self.node_expiry, 1, 1 << 20)
         for resource, count in self.resources.items():
             if not _RESOURCE.fullmatch(resource):
                 raise BadInput(f"{resource!r} cannot be the name of a resource of Spark", place="--resource")
-            _check_range(f"--resource {resource}", count, 0, 10_000)
+            check_range(f"--resource {resource}", count, 0, 10_000)
         for name in self.properties:
             if not name.startswith("spark."):
                 raise BadInput(f"{name} is no property of Spark: its names begin with spark.", place="--property")
-
-    def plain(self) -> dict[str, Any]:
-        """Return the settings as plain data for JSON."""
-        return attrs.asdict(self)
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Settings:
-        """Return the settings of plain data from JSON; unknown names are ignored."""
-        names = {field.name for field in attrs.fields(cls)}
-        return cls(**{name: value for name, value in plain.items() if name in names})
-
-
-def _check_range(option: str, value: float, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadInput(f"{option} is {value:g}, from {least} to {most} can be had")
