@@ -10,6 +10,7 @@ import base64
 import contextlib
 import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
+from trainmaster.core.machine.phases import LIVE
 from trainmaster.core.machine.state import GRANTED, State, Task
 from trainmaster.core.machine.stimuli import (
     Key,
@@ -57,6 +59,9 @@ HEARD_WITHIN = 5.0  # s that agents have to be heard, once the loop goes on afte
 SILENCE = frozenset({"gone", "start", "stop", "commit", "leave"})  # the deadlines for agents to tell something
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
 NEAR_WITHIN = 10.0  # s that asks wait for the inputs to be listed, which says what nodes are near
+CALLED_WITHIN = (
+    10.0  # s that agents have to call a new master, which may know less of their programs than the one before it
+)
 HANDED = 5.0  # s that newer tokens are waited for to be kept by an agent
 DRAIN = 10.0  # s that readers have, after the end, for what they have not read yet
 
@@ -85,7 +90,7 @@ class Shell:
         self._superseded = False
         self._put_off = False  # whether asks wait until it is known what nodes are near
         self._late: asyncio.TimerHandle | None = None  # the end of that
-        self._pulse = Pulse()
+        self._pulse, self._began = Pulse(), time.monotonic()
         self.agents = Agents(self)
         self.feed = Feed(self)
         self._measuring: Measuring | None = None  # from the first sample on
@@ -268,15 +273,17 @@ class Shell:
         return report
 
     async def dump(self, task: str, by: str = "a user") -> None:
-        self._act_on_program("dump", task, by)
+        await self._act_on_program("dump", task, by)
 
     async def signal(self, task: str, name: str, by: str) -> None:
-        self._act_on_program("signal", task, by, signal_name(signal_number(name)))
+        await self._act_on_program("signal", task, by, signal_name(signal_number(name)))
 
-    def _act_on_program(self, action: str, task: str, by: str, detail: str = "") -> None:
-        self._task(task)
-        if fault := act_fault(self.state, task):
-            raise ValueError(fault)
+    async def _act_on_program(self, action: str, task: str, by: str, detail: str = "") -> None:
+        known = self._task(task)
+        while fault := act_fault(self.state, task):
+            if self.epoch == 1 or known.phase not in LIVE or time.monotonic() - self._began > CALLED_WITHIN:
+                raise ValueError(fault)
+            await asyncio.sleep(0.05)
         self.tell(UserActed(action, task, by, detail))
 
     def _task(self, task: str) -> Task:

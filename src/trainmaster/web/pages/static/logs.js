@@ -13,7 +13,7 @@
     return {
       task, log, lines: log.querySelector(".lines"), button: section.querySelector(".follow"), status: section.querySelector("[role=status]"),
       first: Number(attempt), attempt: Number(attempt), begin: Number(begin), end: Number(end), last: "last" in log.dataset, over: "over" in log.dataset,
-      following: false, busy: false, timer: 0, moved: 0, settled: 0,
+      following: false, turn: Promise.resolve(), near: false, timer: 0, moved: 0, settled: 0,
     };
   });
   let source = null, retry = 0;
@@ -36,17 +36,10 @@
     return response.json();
   }
 
-  // One request at a time for each log; a failure is shown, and the next scroll tries again.
-  async function alone(pane, act) {
-    if (pane.busy) return;
-    pane.busy = true;
-    try {
-      await act();
-    } catch (error) {
-      pane.status.textContent = `not reachable: ${error.message}`;
-    } finally {
-      pane.busy = false;
-    }
+  // One request at a time for each log, in the order asked; a failure is shown, and the next scroll tries again.
+  function alone(pane, act) {
+    pane.turn = pane.turn.then(act).catch((error) => { pane.status.textContent = `not reachable: ${error.message}`; });
+    return pane.turn;
   }
 
   // New lines replace the line that had no end yet; where another attempt begins, it stays as it was.
@@ -63,7 +56,7 @@
     if (!pane.following) pane.log.scrollTop -= height - pane.log.scrollHeight;
   }
 
-  const earlier = (pane) => alone(pane, async () => {
+  async function earlier(pane) {
     const before = pane.begin;
     const answer = await part(pane, { attempt: pane.first, before });
     pane.begin = before === answer.begin ? 0 : answer.begin;
@@ -77,14 +70,25 @@
       [pane.attempt, pane.end] = [attempt, position];
       pane.lines.lastElementChild.remove();
     }
-  });
+  }
 
-  const later = (pane) => alone(pane, async () => {
+  async function later(pane) {
     const answer = await part(pane, { attempt: pane.attempt, after: pane.end });
     append(pane, answer.html);
     [pane.end, pane.last] = [answer.end, answer.last];
     if (pane.last && !answer.over && bottom(pane) < NEAR) follow(pane, true);
-  });
+  }
+
+  // Fetch what a scroll has come near to. Of scrolls during a request, one more look afterwards takes care.
+  function fetchNear(pane) {
+    if (pane.near) return;
+    pane.near = true;
+    alone(pane, async () => {
+      pane.near = false;
+      if (pane.log.scrollTop < NEAR && pane.begin > 0) await earlier(pane);
+      if (!pane.last && bottom(pane) < NEAR) await later(pane);
+    });
+  }
 
   async function theEnd(pane) {
     await alone(pane, async () => {
@@ -121,7 +125,7 @@
       follow(pane, false);
       pane.status.textContent = "this is the end of the log";
     }
-    toEnd(pane);
+    if (answer.html) toEnd(pane); // without new lines, a scroll up that begins now goes on
   }
 
   function follow(pane, is) {
@@ -140,9 +144,11 @@
   async function poll(pane) {
     const before = pane.end;
     await alone(pane, async () => {
+      if (!pane.following) return;
       const answer = await part(pane, { attempt: pane.attempt, after: pane.end, follow: 1 });
       if (pane.following) news(pane, answer); // else the reader has scrolled up meanwhile; the next poll brings it again
     });
+    clearTimeout(pane.timer);
     if (pane.following) pane.timer = setTimeout(poll, pane.end - before > 60000 ? 200 : POLL, pane);
   }
 
@@ -178,8 +184,7 @@
       else follow(pane, false);
     }
     else if (!pane.following && pane.last && bottom(pane) < 4) follow(pane, true);
-    if (pane.log.scrollTop < NEAR && pane.begin > 0) earlier(pane);
-    if (!pane.last && bottom(pane) < NEAR) later(pane);
+    fetchNear(pane);
   }
 
   let current = -1;
