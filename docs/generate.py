@@ -48,6 +48,7 @@ SHAPES = {
     "labels": "`{name: text}`",
     "links": "`{label: role:index:port/path}`, or its keys under each label",
     "name": "letters, digits, `-`, `_`, `.`, beginning with a letter or digit, at most 63",
+    "network": "its keys; or the interface alone",
     "number": "a whole number, which may be below 0",
     "part": "a number from 0 to 1",
     "ports": "a list of names; or `{name: number}`, where 0 stands for any free port",

@@ -178,6 +178,7 @@ class Engine:
 
     name = ""
     nodes = 1
+    interface = "lo"  # of its containers, by which they reach each other
     lacks: ClassVar[Mapping[str, str]] = {}  # what a test may need -> why it is not to be had here
 
     def __init__(self, folder: Path) -> None:
@@ -262,6 +263,7 @@ class Local(Engine):
 
     name = "local"
     lacks: ClassVar = {
+        "network": "tasks on one machine reach each other by 127.0.0.1",
         "nodes": "this machine is one node: there is no other, none can be lost, none has a label",
         "application": "nobody but the job's own master and its user ends it: there is no ResourceManager",
     }

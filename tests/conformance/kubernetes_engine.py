@@ -48,6 +48,7 @@ class Kubernetes(Engine):
     """A Kubernetes cluster: two nodes, S3. `close` looks for what a job has left in the namespace."""
 
     name = "kubernetes"
+    interface = "eth0"
     nodes = 2
     lacks: ClassVar = {
         "submitters-place": "a task has a directory, an environment and limits of its own: it finds nothing of its submitter's",

@@ -24,6 +24,7 @@ class Netns(Engine):
     """A cloud of network namespaces, whose machines see this machine's files."""
 
     name = "netns"
+    interface = "eth0"
     nodes = 2
     lacks: ClassVar = {
         "submitters-place": "a task has a directory, an environment and limits of its own: it finds nothing of its submitter's",

@@ -215,3 +215,21 @@ def test_killing_it_again_changes_nothing(engine: Engine) -> None:
     assert job.end()["state"] == "killed"
     assert engine.tm("kill", job.id).returncode == 0
     assert len(job.told("ended")) == 1
+
+
+@pytest.mark.needs("network")
+def test_libraries_are_told_the_network_that_the_job_names(engine: Engine) -> None:
+    chosen = {"interface": engine.interface, "transport": "tcp"}
+    told = 'echo "$GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME $NCCL_NET $UCX_NET_DEVICES"'
+    job = engine.submit(workers(told, 2, env={"NCCL_NET": "mine"}), network=chosen)
+    job.succeeded()
+    interface = engine.interface
+    for task in ("worker:0", "worker:1"):
+        assert job.lines(task) == [f"{interface} ={interface} mine {interface}"]
+    assert [event["network"] for event in job.told("ready")] == [chosen] * 2
+
+
+@pytest.mark.needs("network")
+def test_a_host_without_an_rdma_device_says_so(engine: Engine) -> None:
+    job = engine.submit(workers("echo started", restart="never"), network={"transport": "rdma"})
+    assert "has no RDMA device on " in str(job.failed("staging-failed"))

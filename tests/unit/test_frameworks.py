@@ -23,9 +23,7 @@ from trainmaster.frameworks import variables
 PORTS = {"rendezvous": 23000, "tensorflow": 23001}
 
 
-def formed(
-    *tasks: str, copies: int = 1, address: str = "10.0.0.{}", interface: str = "", restarts: int = 0
-) -> Formation:
+def formed(*tasks: str, copies: int = 1, address: str = "10.0.0.{}", restarts: int = 0) -> Formation:
     """A formation of the tasks; ps, scheduler and evaluator have no ranks."""
     keys = [(role, int(index)) for role, _, index in (task.partition(":") for task in tasks)]
     members = [
@@ -34,8 +32,7 @@ def formed(
     ]
     ranks = {rank.task: rank for rank in assign(members)}
     peers = [
-        Peer(m.task, m.role, m.index, m.host, PORTS, ranks.get(m.task), copies, attempt=2, limit=3, interface=interface)
-        for m in members
+        Peer(m.task, m.role, m.index, m.host, PORTS, ranks.get(m.task), copies, attempt=2, limit=3) for m in members
     ]
     return Formation("digits-abc234", 4, tuple(peers), restarts)
 
@@ -238,13 +235,6 @@ def test_pytorch_on_version_6_names_the_bare_host_and_a_url() -> None:
     assert (url.hostname, url.port) == ("fd00::0", 23000)
 
 
-def test_gloo_is_told_the_interface_where_there_are_several_hosts() -> None:
-    several = frameworks.placement("pytorch", formed("worker:0", "worker:1", interface="eth1"), "worker:0")
-    alone = frameworks.placement("pytorch", formed("worker:0", "worker:1", address="::1", interface="lo"), "worker:0")
-    assert several.defaults["GLOO_SOCKET_IFNAME"] == "eth1"
-    assert "GLOO_SOCKET_IFNAME" not in alone.env | alone.defaults
-
-
 def test_a_task_that_does_not_count_has_no_rank() -> None:
     told = frameworks.placement("pytorch", formed("worker:0", "evaluator:0"), "evaluator:0")
     assert {key for key in told.env if not key.startswith("TRAINMASTER_")} == set()
@@ -289,7 +279,7 @@ def test_tensorflow_on_version_6_has_brackets() -> None:
 
 @pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
 def test_the_table_of_a_framework_documents_all_that_it_tells(name: str) -> None:
-    several = formed("worker:0", "worker:1", copies=2, interface="eth1")
+    several = formed("worker:0", "worker:1", copies=2)
     common = frameworks.placement("generic", several, "worker:1")
     told = frameworks.placement(name, several, "worker:1")
     own = {*told.env, *told.defaults, *told.copies[0]} - {*common.env, *common.defaults, *common.copies[0]}

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from trainmaster.core.errors import BadInput
-from trainmaster.host.interfaces import address_on, check
+from trainmaster.host.network.interfaces import address_on, check
 
 
 def test_an_interface_or_a_range_gives_an_address_of_this_host() -> None:

@@ -131,6 +131,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         environ=_environ(spec), environment=spec.get("environment") or "", secrets=dict(spec.get("secrets") or {}),
         report=agent.channel.report, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
+        transport=str(spec.get("transport") or "auto"),
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
         log_first=int(spec.get("log_first") or spool.HEAD),
         own_network=bool(spec.get("own_network")), grace=float(spec.get("grace") or 30.0),

@@ -74,7 +74,7 @@ class Job(_Job):
         storage: str | None = None,
         saves: keys.Saves | None = None,
         scale: keys.Scale | None = None,
-        network: str | None = None,
+        network: str | keys.Network | None = None,
         secrets: Sequence[str] | Mapping[str, keys.Secret | None] | None = None,
         priority: int | None = None,
         links: Mapping[str, str | keys.Link] | None = None,

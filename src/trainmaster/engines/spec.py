@@ -18,7 +18,7 @@ def spec_of(
         "grace": job.timeouts.grace, "patience": job.timeouts.storage, "log_limit": job.logs.limit, "log_first": job.logs.first,
         "log_every": job.logs.every, "log_piece": job.logs.piece, "cwd": site.get("cwd"), "environment": site.get("environment"),
         "on_this_machine": capabilities.on_this_machine, "own_network": capabilities.own_network,
-        "memory_limit": capabilities.memory_limit, "network": job.network,
+        "memory_limit": capabilities.memory_limit, "network": job.network.interface, "transport": job.network.transport,
         "programs_open_stores": any(map(_opened_by_programs, uses(job, request.role))),
     }  # fmt: skip
 

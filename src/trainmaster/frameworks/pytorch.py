@@ -2,8 +2,7 @@
 
 Rank 0 makes the store itself: TORCHELASTIC_USE_AGENT_STORE is not set, for it says that a launcher serves one at
 MASTER_PORT. Each generation has a new MASTER_PORT, so that nobody reads the addresses of the last one. Tasks that do
-not count have no rank and are not told of the store. The last two variables yield to what the job or its submitter
-sets.
+not count have no rank and are not told of the store. The last variable yields to what the job or its submitter sets.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ _OF_COPY: dict[Variable, Callable[[Rank, int], object]] = {
 }
 _UNLESS_SET = (
     Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "so that a failed collective of NCCL ends the program", "1"),
-    Variable("GLOO_SOCKET_IFNAME", "where several hosts take part: the interface of its address", "eth0"),
 )
 VARIABLES = (*_OF_COPY, *_OF_TASK, *_UNLESS_SET)
 
@@ -53,8 +51,5 @@ def environment(formation: Formation, task: str) -> Placement:
     env = {variable.name: value(formation, me, rank) for variable, value in _OF_TASK.items()}
     copies = [{variable.name: value(rank, copy) for variable, value in _OF_COPY.items()} for copy in range(me.copies)]
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    if me.interface and len({peer.address for peer in formation.ranked}) > 1:
-        # gloo's own choice is the address that the host name means, which Debian makes 127.0.1.1
-        defaults["GLOO_SOCKET_IFNAME"] = me.interface
     store = "" if me is formation.first else formation.first.at("rendezvous")
     return Placement(texts(env), [texts(copy) for copy in copies], defaults=defaults, store=store)

@@ -33,6 +33,17 @@ class Variable(Plain):
     agent: bool = False  # set where the program runs
 
 
+_OF_CLUSTERS = "on a cluster, unless the job or its submitter sets it"
+NETWORK = (
+    Variable("GLOO_SOCKET_IFNAME", f"the interface of the task's address; {_OF_CLUSTERS}", "eth0", agent=True),
+    Variable("TP_SOCKET_IFNAME", f"the same, for PyTorch's RPC; {_OF_CLUSTERS}", "eth0", agent=True),
+    Variable("NCCL_SOCKET_IFNAME", f"the same, where the job has a `network`; {_OF_CLUSTERS}", "=ib0", agent=True),
+    Variable("NCCL_NET", f"`Socket` or `IB`, by `network.transport`; {_OF_CLUSTERS}", "IB", agent=True),
+    Variable("NCCL_IB_HCA", f"the device of `network.transport: rdma`; {_OF_CLUSTERS}", "=mlx5_0:1", agent=True),
+    Variable(
+        "UCX_NET_DEVICES", f"the device or the interface of `network.transport`; {_OF_CLUSTERS}", "mlx5_0:1", agent=True
+    ),
+)
 VARIABLES = (
     Variable("TRAINMASTER_JOB", "the job's id", "digits-k3x7qa"),
     Variable("TRAINMASTER_ROLE", "the task's role", "worker"),
@@ -112,6 +123,7 @@ VARIABLES = (
         )
         for name, general in THREADS.items()
     ),
+    *NETWORK,
     Variable(
         "TORCHELASTIC_ERROR_FILE",
         "where a program that torch's `record` wraps, or torchrun, writes its exception as JSON, which is read for the job's end; not set "

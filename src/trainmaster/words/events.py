@@ -83,6 +83,12 @@ def _awaited_resource(event: Data) -> str:
     return f"waiting for {event['resource']}: asked {event.get('asked', '?')}{free}"
 
 
+def _way(event: Data) -> str:
+    way = event.get("network") or {}
+    device = f" by {way['device']}" if way.get("device") else ""
+    return f" on {way['interface']}, transport {way['transport']}{device}" if way else ""
+
+
 def _wish(event: Data) -> str:
     if event.get("size") is None:
         return f"left the number of {event['role']} to the job's own rules"
@@ -106,6 +112,7 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "pace": pace_words,
     "speed": lambda event: speed_words(event["rate"], event["unit"]),
     "wish": _wish,
+    "way": _way,
     "deed": lambda event: DEEDS[event["action"]].format_map(event),
     "advice": lambda event: advice_words(event["role"], event["members"], event),
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),

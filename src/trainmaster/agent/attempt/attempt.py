@@ -262,6 +262,8 @@ class Attempt:
             )
         self.course.enter(READY)
         facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
+        if way := self.place.way.chosen():
+            facts["network"] = way
         self._report("ready", **facts, **({"restored": restored} if restored else {}))
 
     async def _prepare_command(self, order: Mapping[str, Any]) -> None:

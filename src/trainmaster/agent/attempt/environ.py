@@ -1,9 +1,9 @@
 """Compose the environment of a program: its submitter's, then the job's, then the values that only the agent knows.
 
-A role's own variables, secret or not, override the whole job's and the secrets of every role. A framework's `defaults` yield to the
-submitter's own variables. PYTHONPATH gets one directory, appended last, which holds nothing but `trainmaster/runtime`. So no import of the
-program's changes its file, and a Trainmaster in the program's own Python takes precedence, because `trainmaster` is there a namespace
-without code of its own (PEP 420).
+A role's own variables, secret or not, override the whole job's and the secrets of every role. A framework's `defaults`, and what
+libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds nothing
+but `trainmaster/runtime`. So no import of the program's changes its file, and a Trainmaster in the program's own Python takes precedence,
+because `trainmaster` is there a namespace without code of its own (PEP 420).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def environ(
         variables["TRAINMASTER_MEMORY"] = site.memory()
     if place.devices:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
-    fallbacks = {"PYTHONUNBUFFERED": "1", **filled(place, defaults)}
+    fallbacks = {"PYTHONUNBUFFERED": "1", **place.way.variables(), **filled(place, defaults)}
     job_secrets, role_secrets = place.secrets.get("", {}), place.secrets.get(place.role, {})
     merged = {
         **fallbacks,

@@ -20,6 +20,7 @@ from trainmaster.core.spec.redaction import passwords_in_urls
 from trainmaster.engines.statuses import BY_AGENT, BY_ENGINE, BY_KERNEL
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
+from trainmaster.host.network.way import AUTO, Way, find_way
 from trainmaster.host.process_tree import kin
 
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
@@ -48,6 +49,8 @@ class Place:
     environment: str = ""  # the directory with the programs' Python, which may have to be fixed up first
     address: str = "127.0.0.1"
     network: str = ""  # as the job names it; else the one by which the master is reached
+    transport: str = "auto"
+    way: Way = attrs.field(factory=Way)
     devices: Sequence[str] = ()
     log_limit: int = spool.LIMIT
     log_first: int = spool.HEAD
@@ -62,11 +65,11 @@ class Place:
     going: bool = False  # the engine ends the container, with all in it
 
     def settle_address(self) -> None:
-        """Take this host's address on the network that the job names. Raises BadInput where it has none there."""
-        if self.network:
-            from trainmaster.host.interfaces import address_on  # few jobs name one
-
-            self.address = address_on(self.network)
+        """Take this host's address, and find what it is on. Raises BadInput where it has none on the network that the job names, or no RDMA
+        device that the job could use and wants.
+        """
+        if self.network or self.transport != AUTO or not self.address.startswith("127."):
+            self.address, self.way = find_way(self.address, self.network, self.transport)
 
     def settle_environment(self) -> None:
         """Adapt the programs' Python to its place. It may take minutes: for a thread. Raises OSError, TimeoutExpired."""

@@ -79,10 +79,10 @@ class Cluster:
 
             problem = f"{self.engine} brings an archive that is a file of this machine"
             raise environment_error("archive", archive, problem, "fetch it, and name its path")
-        if job.network:
-            from trainmaster.host.interfaces import check
+        if job.network.interface:
+            from trainmaster.host.network.interfaces import check
 
-            check(job.network)
+            check(job.network.interface)
 
     def ship(
         self, described: Job, job: Job, base: Path, environ: Mapping[str, str]

@@ -118,6 +118,25 @@ def _name() -> Outcome:
     return GOOD, f"{name}: {', '.join(addresses)}", ""
 
 
+def _rdma() -> Outcome:
+    from trainmaster.host.network.rdma import UNLIMITED, locked_limit, ports
+
+    devices = list(ports())
+    if not devices:
+        return GOOD, "none; collectives go over sockets", ""
+    text = ", ".join(f"{port} ({port.layer}{f', {port.interface}' if port.interface else ''})" for port in devices)
+    if obstacles := [obstacle for port in devices if (obstacle := port.obstacle())]:
+        return (
+            WARNING,
+            f"{text}; {'; '.join(obstacles)}",
+            "let this user read and write /dev/infiniband/uverbs*, and see ibstat",
+        )
+    limit = locked_limit()
+    if limit != UNLIMITED:
+        return WARNING, f"{text}; programs may lock {format_bytes(limit)} of memory", "raise it: ulimit -l unlimited"
+    return GOOD, text, ""
+
+
 CHECKS: dict[str, Callable[[], Outcome]] = {
     "python": _python,
     "state directory": _state,
@@ -126,4 +145,5 @@ CHECKS: dict[str, Callable[[], Outcome]] = {
     "limits": _limits,
     "memory limits": _memory,
     "host name": _name,
+    "RDMA devices": _rdma,
 }

@@ -19,6 +19,11 @@ class Environment(TypedDict, total=False):
     requirements: str
 
 
+class Network(TypedDict, total=False):
+    interface: str
+    transport: Literal["auto", "tcp", "rdma"]
+
+
 class Replicas(TypedDict, total=False):
     min: int | str
     max: int | str
@@ -199,7 +204,7 @@ class Job(TypedDict, total=False):
     storage: str
     saves: Saves
     scale: Scale
-    network: str
+    network: str | Network
     secrets: Sequence[str] | Mapping[str, Secret | None]
     priority: int
     links: Mapping[str, str | Link]

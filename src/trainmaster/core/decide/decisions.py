@@ -266,7 +266,7 @@ def _staging(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 def _ready(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     if task.phase not in (NEW, STAGING):
         return []
-    keep = ("address", "ports", "devices", "restored", "elapsed")
+    keep = ("address", "network", "ports", "devices", "restored", "elapsed")
     return [("ready", {"address": "", **{name: data[name] for name in keep if name in data}})]
 
 

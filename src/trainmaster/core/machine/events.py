@@ -112,8 +112,8 @@ EVENTS: dict[str, Kind] = {
     "ordered": _note("{verb} was sent to {tasks}", verb="text", tasks="list", limit="seconds?"),
     "staging": _report(False, "{task} stages its data", done="number", total="number"),
     "ready": _report(
-        False, "{task} is ready at {address}", address="text", ports="map?", devices="whole?", restored="whole or none?",
-        elapsed="seconds?",
+        False, "{task} is ready at {address}{way}", address="text", network="map?", ports="map?", devices="whole?",
+        restored="whole or none?", elapsed="seconds?",
     ),
     "generation-formed": _barrier("generation {generation} was formed", group="whole", generation="whole", members="list", ranks="map"),
     "member-joined": _barrier(

@@ -29,7 +29,6 @@ class Peer(Plain):
     copies: int = 1
     attempt: int = 1
     limit: int = 0  # restarts that its role may cost
-    interface: str = ""  # the network interface that has the address; "" unknown
     # Its number among the members of its role, without gaps: its index, until members have left.
     place: int = attrs.field(default=attrs.Factory(lambda peer: peer.index, takes_self=True))
 

@@ -349,6 +349,19 @@ class Completion(Section):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class Network(Section):
+    """The network by which the tasks of a job on a cluster reach each other; a plain text is its interface."""
+
+    interface: str = key(
+        "the name of an interface, or a range of addresses (CIDR)", "text", "that of the way to the master", default=""
+    )
+    transport: str = key(
+        "by what NCCL and UCX send: sockets, or RDMA over InfiniBand or RoCE; auto is what they find by themselves",
+        "auto | tcp | rdma", "auto", default="auto",
+    )  # fmt: skip
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Logs(Section):
     """The part of the programs' output that is kept."""
 
@@ -460,12 +473,10 @@ class Job(Section):
     )
     saves: Saves = key("outputs saved while running", "section", of=Saves, factory=Saves)
     scale: Scale = key("how elastic roles grow", "section", of=Scale, factory=Scale)
-    network: str = key(
-        "the interface or the range (CIDR) by which tasks reach each other; not used on the local engine",
-        "text",
-        "that of the way to the master",
-        default="",
-    )
+    network: Network = key(
+        "by what tasks reach each other, an interface or {interface, transport}; not used on the local engine",
+        "network", "that of the way to the master", of=Network, factory=Network,
+    )  # fmt: skip
     secrets: dict[str, Secret] = key(
         "secret variables of every program: names, or {NAME: {file: PATH}}", "secrets", "{}", of=Secret, factory=dict
     )

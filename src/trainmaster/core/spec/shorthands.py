@@ -15,7 +15,7 @@ from trainmaster.core.spec.job import Input, Job, Output, file_name
 from trainmaster.core.spec.shapes import SHAPES, choice
 
 BY_NAME = ("sections by name", "secrets", "links")
-_ONE_KEY = {"restart": "scope", "stop": "grace", "checkpoint": "path", "tensorboard": "logs"}
+_ONE_KEY = {"restart": "scope", "stop": "grace", "checkpoint": "path", "tensorboard": "logs", "network": "interface"}
 _ENVIRONMENTS = (
     (".txt", "requirements"),
     (".tar.gz", "archive"),

@@ -27,6 +27,11 @@ def address_on(network: str) -> str:
     )  # fmt: skip
 
 
+def interface_of(address: str) -> str:
+    """Return the interface of this host that has the address, "" where none has."""
+    return next((name for name, other in _addresses() if other == address), "")
+
+
 def check(network: str) -> None:
     """Raise BadInput for an invalid range."""
     if "/" in network:
