@@ -28,6 +28,7 @@ ROWS = (
     "checkpoint_memory",
     "tasks200",
     "training_speed",
+    "scaling",
     "warm_restart",
     "grown_worker",
     "elastic_in_place",
