@@ -6,8 +6,10 @@ or by the end of its application.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -39,6 +41,7 @@ def agent() -> dict[str, Any]:
     if os.getppid() != spec.pop("worker"):
         raise SystemExit(TERMINATED)
     home = os.getcwd()
+    atexit.register(shutil.rmtree, home, ignore_errors=True)  # the process that made it may have been killed
     private = os.path.join(home, ".trainmaster")
     for place in (private, os.path.join(home, "work")):
         os.mkdir(place, mode=0o700)
@@ -47,7 +50,7 @@ def agent() -> dict[str, Any]:
     sockets = f"/proc/{os.getpid()}/fd/{os.open(private, os.O_PATH)}"  # a short name: sockets' paths are limited
     return {
         **spec, "work": os.path.join(home, "work"), "runtime": private, "sockets": sockets,
-        "cache": os.path.join(os.path.dirname(home), "trainmaster-cache"), "environ": environ,
+        "cache": os.path.join(os.path.dirname(home), "cache-of-trainmaster"), "environ": environ,
     }  # fmt: skip
 
 
