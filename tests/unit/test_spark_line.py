@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost
 from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.spark.bridge.bridge import first_line
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor, choose, free_of, wait
 from trainmaster.engines.spark.limits import check, memory_limit
 from trainmaster.engines.spark.master.ends import end_of, loss_of
@@ -205,12 +206,26 @@ def test_the_loss_of_an_executor_has_one_of_our_reasons(words: str, reason: str)
     assert f"executor 3 on node-1 was lost: {words}" in figures["detail"]
 
 
+def test_an_error_of_the_jvm_is_its_own_line() -> None:
+    error = Exception(
+        "An error occurred while calling o5.collect.\n: org.apache.spark.SparkException: Job 4 cancelled\n\tat a.b.c\n"
+    )
+    assert first_line(error) == "org.apache.spark.SparkException: Job 4 cancelled"
+    assert first_line(ValueError("bad\nmore")) == "bad"
+    assert first_line(ValueError()) == "ValueError"
+
+
 def test_ends_in_sparks_words() -> None:
     info = {"Host": "node-1"}
     killed = {"Task End Reason": {"Reason": "TaskKilled", "Kill Reason": "Stage cancelled"}, "Task Info": info}
     end = end_of("worker:0", 1, {"event": killed}, False)
     assert isinstance(end, ContainerLost)
     assert (end.reason, end.figures["detail"]) == ("killed-by-engine", "Spark's task was killed: Stage cancelled")
+    cancelled = "org.apache.spark.SparkException: Job 4 cancelled because Stage 4 was cancelled"
+    end = end_of("worker:0", 1, {"error": cancelled}, False)
+    assert (end.reason, end.figures["detail"]) == ("killed-by-engine", cancelled)
+    end = end_of("worker:0", 1, {"error": "java.lang.ClassNotFoundException: x"}, False)
+    assert end.reason == "localization-failed"
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"

@@ -56,6 +56,7 @@ from trainmaster.engines.spark.wire import line as encoded
 EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the error of its job
 PULSE = 1.0  # s between two looks at the executors, while something waits
 BEGINS_WITHIN = 3.0  # s after which a task that Spark was asked for is said to wait
+JVM_DIED = "the JVM of its driver died"
 Key = tuple[str, int]
 log = logging.getLogger(__name__)
 _bridges: dict[str, Bridge] = {}
@@ -291,6 +292,8 @@ class Bridge:
                 present = executors.read(self._context)
             except Exception as error:  # noqa: BLE001  the context is stopped, or stops
                 log.info("the executors are unknown: %s", first_line(error))
+                if executors.is_jvm_dead(self._context):
+                    self.application_ended(JVM_DIED)
                 continue
             with self._lock:
                 chosen = line.choose(present, [claim for claim, _ in self._claims()], self._asks(), self._grows)
@@ -375,6 +378,9 @@ class Bridge:
             if status is not None:
                 self._end(job, key, status=status)
         except Exception as error:  # noqa: BLE001  Spark's own errors, and those of a stopped context
+            if executors.is_jvm_dead(self._context):
+                self.application_ended(JVM_DIED)
+                return
             task.over.wait(EVENT_WITHIN if task.stages else 0)  # the event of the task's end says more
             self._end(job, key, error=first_line(error))
 
@@ -437,16 +443,19 @@ class Bridge:
             self._by_stage[stage].over.set()
             del self._by_stage[stage]
 
-    def application_ended(self) -> None:
+    def application_ended(self, why: str = "its SparkContext was stopped") -> None:
         """Close the bridge: the context is stopped, or the driver ends."""
-        self._is_over = True
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
         self._wake.set()
         atexit.unregister(self.application_ended)
         with _opening:
             _bridges.pop(self.application, None)
         self._socket.unlink(missing_ok=True)
         for job in list(self._jobs.values()):
-            job.tell(over="its SparkContext was stopped")
+            job.tell(over=why)
             connection, job.connection = job.connection, None
             if connection is not None:
                 with contextlib.suppress(OSError):
@@ -462,5 +471,6 @@ def _is_first(event: Mapping[str, Any]) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return an error's first line: those of the JVM go on with its stack."""
-    return str(error).strip().partition("\n")[0][:500]
+    """Return an error's own line. Those of the JVM are the second line of py4j's, and go on with their stack."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])[:500]

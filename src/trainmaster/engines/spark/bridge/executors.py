@@ -31,6 +31,15 @@ def is_decommissioned(context: Any, executor: str) -> bool:
     return bool(context._jsc.sc().taskScheduler().getExecutorDecommissionState(executor).isDefined())
 
 
+def is_jvm_dead(context: Any) -> bool:
+    """Tell whether the driver's JVM is gone: then no event of Spark's says that the application has ended."""
+    try:
+        context._jvm.java.lang.System.currentTimeMillis()
+    except Exception:  # noqa: BLE001  py4j's, for a call that no JVM answers
+        return True
+    return False
+
+
 def task_cpus(context: Any) -> int:
     """Return the cores that a task takes where nothing else is asked for."""
     return int(context.getConf().get("spark.task.cpus", "1"))

@@ -23,6 +23,7 @@ _LOSSES = (
     ),
 )
 _KILLED = re.compile(r"code:? 137\b")
+_CANCELLED = re.compile(r"cancell?ed|killed")
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
 
@@ -33,6 +34,8 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     if is_released:
         return ContainerExited(task, serial, None, "not-needed")
     event = message.get("event")
+    if event is None and _CANCELLED.search(message["error"]):  # Spark's event of the task follows seconds later
+        return ContainerLost(task, serial, "killed-by-engine", {"detail": message["error"]})
     if event is None:
         return ContainerExited(task, serial, None, "localization-failed", {"detail": message["error"]})
     why, info = event["Task End Reason"], event["Task Info"]

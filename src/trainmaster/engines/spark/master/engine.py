@@ -33,10 +33,12 @@ from trainmaster.engines.packed import stores_of
 from trainmaster.engines.spark import ENGINE, wire
 from trainmaster.engines.spark.bridge.line import CORES
 from trainmaster.engines.spark.master.ends import end_of
+from trainmaster.engines.spark.master.tickets import Tickets
 
 KEPT_WELL = 256 * 1024  # bytes that are kept of the log of an attempt that ended well, where agents reach no storage
 AFTER_GRACE = 15.0  # s that an agent has to go by itself, beyond its role's grace
 NOTICE = 60.0  # s that a task on a decommissioned executor is given to hear; Spark lets it end by itself, unless its cluster does not
+SECRET = ("token", "secrets", "stores")  # of an agent's spec
 GPU = "gpu"  # Spark's name of the resource
 OVER = "its application {} has ended, and with it all tasks"
 
@@ -59,6 +61,7 @@ class SparkMaster(MasterSide):
     def __init__(self, application: str, payload: Mapping[str, Any], job: Job, spec: AgentSpec) -> None:
         self._application, self._payload, self._job, self._spec = application, payload, job, spec
         self._changes = Changes()
+        self._tickets = Tickets(str(payload["address"]), str(payload["certificate"]), str(payload["key"]))
         self._requests: dict[Key, Request] = {}
         self._containers: dict[Key, Granted] = {}
         self._released: set[Key] = set()
@@ -72,6 +75,7 @@ class SparkMaster(MasterSide):
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, epoch: int) -> Sequence[Holder]:
+        await self._tickets.open()
         directory = os.open(wire.folder(), os.O_PATH)
         try:
             reader, self._writer = await asyncio.open_unix_connection(
@@ -94,12 +98,17 @@ class SparkMaster(MasterSide):
                 self._changes.report(self._containers[key])
             elif key not in self._requests:
                 self._requests[key] = request
-                stores = stores_of(self._payload["stores"], self._job, request.role)
                 self._send(
-                    ask=key, spec={**self._spec(request, ()), "stores": stores}, amounts=amounts_of(request), memory=request.memory,
-                    gang=request.gang, is_growth=is_growth(request), rank=(-request.job_priority, -request.priority),
+                    ask=key, spec=self._without_secrets(request), amounts=amounts_of(request), memory=request.memory, gang=request.gang,
+                    is_growth=is_growth(request), rank=(-request.job_priority, -request.priority),
                     environ={"TRAINMASTER_CONTAINER": ENGINE.container_side, **self._payload["variables"]},
                 )  # fmt: skip
+
+    def _without_secrets(self, request: Request) -> dict[str, Any]:
+        """Return the spec of a container's agent, with a ticket in place of its secrets."""
+        spec = {**self._spec(request, ()), "stores": stores_of(self._payload["stores"], self._job, request.role)}
+        values = {name: spec.pop(name) for name in SECRET}
+        return {**spec, "ticket": self._tickets.ticket(request.task, values)}
 
     async def release(self, task: str, serial: int) -> None:
         key = (task, serial)
@@ -129,6 +138,7 @@ class SparkMaster(MasterSide):
     async def close(self, state: str) -> None:
         await self._changes.cancel()
         self._time_out(None)
+        await self._tickets.close()
         self._send(close=state, within=AFTER_GRACE)
         if self._writer is not None:
             self._writer.close()
