@@ -12,6 +12,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost
 from trainmaster.engines.contract import Free, Request
 from trainmaster.engines.spark.bridge.bridge import first_line
+from trainmaster.engines.spark.bridge.executors import share
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor, choose, free_of, wait
 from trainmaster.engines.spark.limits import check, memory_limit
 from trainmaster.engines.spark.master.ends import end_of, loss_of
@@ -74,6 +75,25 @@ def test_where_executors_come_as_they_are_asked_for_one_gang_is_filled_at_a_time
     assert choose([], [], [*first, *second, *singles("c", 1)], grows=True) == [*first, *singles("c", 1)]
     assert choose(TWO, [Claim(ask) for ask in first], second, grows=True) == []
     assert choose(TWO, [Claim(ask, "0") for ask in first], second, grows=True) == second
+
+
+def test_growth_brings_executors_once_nothing_else_waits() -> None:
+    more = [Ask("a", "worker:2", 2, {"cores": 1}, is_growth=True)]
+    assert choose([], [], [*gang("a", 2), *more], grows=True) == gang("a", 2)
+    assert choose([], [Claim(gang("a", 1)[0])], more, grows=True) == []
+    full = [Executor("0", "a", {"cores": 1})]
+    assert choose(full, [Claim(gang("a", 1)[0], "0")], more, grows=True) == more
+    assert choose(full, [Claim(gang("a", 1)[0], "0")], more, grows=False) == []
+    assert choose(full, [Claim(more[0])], gang("b", 2), grows=True) == gang("b", 2), "growth on its way stops no gang"
+
+
+def test_a_task_takes_at_least_what_all_of_sparks_do() -> None:
+    conf = {"spark.task.cpus": "2", "spark.task.resource.gpu.amount": "0.1"}
+    assert share(conf, {"cores": 1}) == {"cores": 2, "gpu": 0.1}
+    assert share(conf, {"cores": 3}) == {"cores": 3}
+    assert share({}, {"cores": 1, "gpu": 1}) == {"cores": 1, "gpu": 1}
+    ten = [Ask("a", f"worker:{index}", 1, share(conf, {"cores": 1}), "group-0") for index in range(10)]
+    assert choose([Executor("0", "a", {"cores": 20, "gpu": 1})], [], ten, grows=False) == ten
 
 
 def test_an_excluded_executor_is_none() -> None:

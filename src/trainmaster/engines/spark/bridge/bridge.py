@@ -105,7 +105,10 @@ class Call(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        question = json.loads(self.rfile.readline() or b"{}")
+        text = self.rfile.readline()
+        if not text:  # somebody looked whether there is a bridge
+            return
+        question = json.loads(text)
         verb, bridge = question.pop("verb", ""), self.server.bridge
         if verb == "follow":
             bridge.follow(self.connection, self.rfile, **question)
@@ -274,9 +277,8 @@ class Bridge:
 
     def _start(self, job: Job, key: Key, order: Mapping[str, Any]) -> None:
         """Put a container into the line."""
-        ask = Ask(
-            job.id, *key, order["amounts"], order["gang"], order["is_growth"], (*order["rank"], next(self._numbers))
-        )
+        amounts = executors.share(dict(self._context.getConf().getAll()), order["amounts"])
+        ask = Ask(job.id, *key, amounts, order["gang"], order["is_growth"], (*order["rank"], next(self._numbers)))
         task = Task(f"trainmaster-{job.id}-{key[0]}-{key[1]}", ask, order)
         with self._lock:
             job.tasks[key] = task
@@ -372,7 +374,7 @@ class Bridge:
             context.addJobTag(task.tag)
             if task.is_cancelled:
                 raise InterruptedError("withdrawn")
-            row = executors.single(context, task.ask.amounts, order["memory"])
+            row = executors.single(context, order["amounts"], order["memory"])
             run = partial(container.run, order["spec"], job.files, order["environ"], self._speculates)
             [status] = row.mapPartitions(run).collect()
             if status is not None:

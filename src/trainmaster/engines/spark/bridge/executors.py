@@ -55,6 +55,16 @@ def page(context: Any) -> str:
     return f"{context.uiWebUrl.rstrip('/')}/jobs/" if context.uiWebUrl else ""
 
 
+def share(conf: Mapping[str, str], amounts: Amounts) -> dict[str, float]:
+    """Return what a task that asks for these amounts takes of its executor: at least what all of Spark's tasks do."""
+    cpus = float(conf.get("spark.task.cpus", "1"))
+    if amounts[CORES] > cpus or len(amounts) > 1:
+        return dict(amounts)
+    start, end = "spark.task.resource.", ".amount"
+    names = [name for name in conf if name.startswith(start) and name.endswith(end)]
+    return {CORES: cpus, **{name.removeprefix(start).removesuffix(end): float(conf[name]) for name in names}}
+
+
 def single(context: Any, amounts: Amounts, memory: int) -> Any:
     """Return an RDD of one row, whose task takes these amounts of an executor.
 
@@ -66,21 +76,22 @@ def single(context: Any, amounts: Amounts, memory: int) -> Any:
         return row
     from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 
-    task = TaskResourceRequests().cpus(amounts[CORES])
+    cpus = int(amounts[CORES])
+    task = TaskResourceRequests().cpus(cpus)
     for name, count in amounts.items():
         if name != CORES:
             task.resource(name, count)
     profile = ResourceProfileBuilder().require(task)
     if is_true(context, "spark.dynamicAllocation.enabled"):
         conf = context.getConf()
-        cores = max(amounts[CORES], int(conf.get("spark.executor.cores", "1")))
-        overhead = -(-memory // 1024**2) * (cores // amounts[CORES])
+        cores = max(cpus, int(conf.get("spark.executor.cores", "1")))
+        overhead = -(-memory // 1024**2) * (cores // cpus)
         executor = ExecutorResourceRequests().cores(cores).memory(conf.get("spark.executor.memory", "1g"))
         executor.memoryOverhead(f"{max(384, overhead)}m")
         for name, count in amounts.items():
             if name != CORES:
                 script = conf.get(f"spark.executor.resource.{name}.discoveryScript", "")
-                amount = max(count, int(conf.get(f"spark.executor.resource.{name}.amount", "0")))
+                amount = max(int(count), int(conf.get(f"spark.executor.resource.{name}.amount", "0")))
                 executor.resource(name, amount, script)
         profile = profile.require(executor)
     return row.withResources(profile.build)

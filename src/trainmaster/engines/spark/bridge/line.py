@@ -10,7 +10,7 @@ that would not fit beside its own job's containers either stops nobody: it waits
 begin without is its *growth*, chosen while nothing else waits.
 
 Where Spark brings executors as they are asked for (dynamic allocation), what does not fit yet must be asked for too. There a unit of one is
-always chosen, and a gang once no other gang waits for its last container.
+always chosen, a gang once no other gang waits for its last container, and growth once nothing else does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import attrs
 
 CORES = "cores"
 Amounts: TypeAlias = Mapping[
-    str, int
+    str, float
 ]  # of an executor or a task: cores, and Spark's resources by their names (gpu, ...)
-Room: TypeAlias = dict[str, dict[str, int]]  # executor -> what is left of it
+Room: TypeAlias = dict[str, dict[str, float]]  # executor -> what is left of it
 
 
 @attrs.frozen
@@ -78,7 +78,8 @@ Unit: TypeAlias = list[Ask]
 def choose(executors: Sequence[Executor], claims: Sequence[Claim], asks: Iterable[Ask], grows: bool) -> list[Ask]:
     """Return the asks of which Spark is to be told now. `grows`: Spark brings executors as they are asked for."""
     room, chosen, stopped = _room(executors, claims), list[Ask](), False
-    filling = any(claim.ask.gang and not claim.executor for claim in claims)
+    pending = [claim.ask for claim in claims if not claim.executor]
+    filling = any(ask.gang and not ask.is_growth for ask in pending)
     needs, growth = units(asks, {claim.ask.job for claim in claims})
     for unit in needs:
         if stopped and not grows:
@@ -91,12 +92,14 @@ def choose(executors: Sequence[Executor], claims: Sequence[Claim], asks: Iterabl
             chosen += unit
         elif not _is_lacking(executors, claims, unit):
             stopped = True
-    if len(chosen) == sum(map(len, needs)):
-        for ask in growth:
-            if (rest := _fit([ask], room)) is None:
-                break
-            room = rest
-            chosen.append(ask)
+    if len(chosen) < sum(map(len, needs)):
+        return chosen
+    for ask in growth:
+        rest = _fit([ask], room)
+        if rest is None and not (grows and not pending and not needs):
+            break
+        room = room if rest is None else rest
+        chosen.append(ask)
     return chosen
 
 
@@ -150,13 +153,13 @@ def wait(
 def amounts_words(amounts: Amounts) -> str:
     """Return amounts for people, as "2 cores, 1 gpu"."""
     return ", ".join(
-        f"{count} {name.removesuffix('s') if count == 1 else name}"
+        f"{count:g} {name.removesuffix('s') if count == 1 else name}"
         for name, count in amounts.items()
         if count or name == CORES
     )
 
 
-def free_of(executor: Executor, claims: Iterable[Claim]) -> dict[str, int]:
+def free_of(executor: Executor, claims: Iterable[Claim]) -> dict[str, float]:
     """Return what our tasks, and in cores also others, leave of an executor."""
     left = dict(executor.amounts)
     for claim in claims:
@@ -195,8 +198,10 @@ def _holds(left: Amounts, amounts: Amounts) -> bool:
     return all(left.get(name, 0) >= count for name, count in amounts.items())
 
 
-def _less(left: Amounts, amounts: Amounts) -> dict[str, int]:
-    return {name: count - amounts.get(name, 0) for name, count in left.items()}
+def _less(left: Amounts, amounts: Amounts) -> dict[str, float]:
+    return {
+        name: round(count - amounts.get(name, 0), 6) for name, count in left.items()
+    }  # a task may take a tenth of a GPU
 
 
 def _is_lacking(executors: Sequence[Executor], claims: Sequence[Claim], unit: Unit) -> bool:
@@ -205,8 +210,8 @@ def _is_lacking(executors: Sequence[Executor], claims: Sequence[Claim], unit: Un
     return _fit([*own, *unit], _empty(executors)) is None
 
 
-def _sum(room: Room) -> dict[str, int]:
-    total = {CORES: 0}
+def _sum(room: Room) -> dict[str, float]:
+    total: dict[str, float] = {CORES: 0}
     for left in room.values():
         for name, count in left.items():
             total[name] = total.get(name, 0) + max(0, count)
