@@ -12,14 +12,16 @@ missing, the tests that want a cluster have not run (see `parts`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -33,6 +35,9 @@ from trainmaster.core.errors import BadInput
 
 VERSIONS = ("3.5", "4")
 SMALL = Settings(nodes=2, memory=2048, cores=4)
+# Of the whole run's application: a task of ours takes a core at least, and slots cost nothing. As many are left for others.
+LARGE = Settings(nodes=2, memory=2048, cores=16)
+SLOTS = {"spark.executor.cores": "8", "spark.cores.max": "16"}
 _LONGEST = 600.0  # s that a driver may take
 
 
@@ -59,34 +64,46 @@ def own_spark(version: str, settings: Settings = SMALL) -> Iterator[Cluster]:
         shutil.rmtree(place.parent, ignore_errors=True)
 
 
-# A driver that takes jobs until its stdin ends: its Python has Trainmaster, and pyspark from the directory in its argument.
+# A driver that takes jobs until its stdin ends, and evaluates what it reads there: each line is an expression in `context`, and its value
+# is a line of JSON. Its Python has Trainmaster; its arguments are the directory of pyspark, and Spark's properties as JSON.
 DRIVER = """
-import sys
+import json, sys
 sys.path.append(sys.argv[1])
 from pyspark import SparkConf, SparkContext
 import trainmaster.spark
 conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4")
 conf.set("spark.executor.memory", "512m").set("spark.driver.memory", "512m")
+for name, value in json.loads(sys.argv[2]).items():
+    conf.set(name, value)
 context = SparkContext(conf=conf)
 print(trainmaster.spark.open_to_jobs(context), flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
 context.stop()
 """
 
 
 @attrs.define
 class Driver:
-    """An application that takes jobs. It has two executors of two cores, one on each worker. `sockets`: of its bridge."""
+    """An application that takes jobs. It has two executors, one on each worker, by default of two cores. `sockets`: of its bridge."""
 
     cluster: Cluster
     process: subprocess.Popen[str]
     application: str
     sockets: Path
 
+    def eval(self, expression: str) -> Any:
+        """Evaluate an expression in the driver, where `context` is its SparkContext; its value must be plain data."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{expression}\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
 
 @contextmanager
-def own_driver(cluster: Cluster, runtime: Path) -> Iterator[Driver]:
-    """An application of a test's own. `runtime`: its runtime directory, whose path must be short."""
+def own_driver(cluster: Cluster, runtime: Path, properties: Mapping[str, str] | None = None) -> Iterator[Driver]:
+    """An application of a test's own, with these of Spark's properties. `runtime`: its runtime directory, whose path must be short."""
     folders = {"TRAINMASTER_STATE_DIR": str(runtime / "state"), "TRAINMASTER_RUNTIME_DIR": str(runtime / "run")}
     environ = {
         **os.environ,
@@ -97,7 +114,8 @@ def own_driver(cluster: Cluster, runtime: Path) -> Iterator[Driver]:
     }
     log = (runtime / "driver.log").open("wb")
     process = subprocess.Popen(
-        [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent)], env=environ, cwd=runtime, text=True,
+        [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent), json.dumps(dict(properties or {}))],
+        env=environ, cwd=runtime, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
     )  # fmt: skip
     try:
@@ -121,8 +139,8 @@ def on_spark() -> Iterator[Driver]:
     """An application of the whole run, on a cluster of its own."""
     with (
         tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime,
-        own_spark(VERSIONS[0]) as cluster,
-        own_driver(cluster, Path(runtime)) as driver,
+        own_spark(VERSIONS[0], LARGE) as cluster,
+        own_driver(cluster, Path(runtime), SLOTS) as driver,
     ):
         yield driver
 

@@ -39,7 +39,19 @@ BRIEF = {  # rows of brief tests alone
         "test_a_gang_starts_together",
     ),
 }  # fmt: skip
-SOME = {"spark": ("test_success", "test_failure")}  # rows of these tests alone
+# Rows that run these in `make test-full`, and all others in the soak.
+SOME = {
+    "spark": (
+        "test_success", "test_failure", "test_a_task_restarts_alone", "test_a_group_restarts_whole",
+        "test_a_user_has_a_group_shrink_and_grow",
+        "test_a_user_ends_the_attempt_of_one_task", "test_tasks_that_restart_alone_come_and_go_alone", "test_a_gang_starts_together",
+        "test_ranks_addresses_and_a_place_of_each_tasks_own", "test_kill_uses_the_signal_and_grace_of_the_role",
+        "test_outputs_of_every_task",
+        "test_downloaded_files_are_split_over_the_tasks", "test_shards", "test_a_save_while_it_runs",
+        "test_a_checkpoint_is_restored_before_the_next_attempt", "test_records_go_through_programs_once_each",
+        "test_a_secret_is_on_no_command_line",
+    ),
+}  # fmt: skip
 # Where a job takes ten seconds, what is not brief is for the soak.
 LONG = {
     "yarn": pytest.mark.full,
@@ -70,13 +82,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = _needs(metafunc)
         if any(need in row.lacks for need in needs) or (name in ALONE and ALONE[name] not in needs):
             continue
-        if (name in BRIEF and not brief) or test not in SOME.get(name, [test]):
+        if name in BRIEF and not brief:
             continue
         marks = [MARKS[name]] if name in MARKS else []
         if name in BRIEF:
             marks.append(pytest.mark.full if test in BRIEF[name] else pytest.mark.soak)
         elif name in SOME:
-            marks.append(pytest.mark.full)
+            marks.append(pytest.mark.full if test in SOME[name] else pytest.mark.soak)
         elif name in LONG and not brief:
             marks.append(LONG[name])
         elif test in LATER.get(name, ()) or test not in SHORT.get(name, [test]):

@@ -15,6 +15,7 @@ def command(job: str) -> None:
     import time
 
     from trainmaster.client.jobs.past import Past
+    from trainmaster.client.jobs.places import site_of
     from trainmaster.client.jobs.sweep import sweep
     from trainmaster.client.watch.connect import status as status_of
     from trainmaster.core.spec.quantities import format_count
@@ -35,6 +36,8 @@ def command(job: str) -> None:
     click.echo()
     for line in task_rows(status):
         click.echo(line)
+    if link := site_of(job).get("link"):
+        click.echo(f"page of its engine: {link}")
     for label, address in status.get("links", {}).items():
         click.echo(f"{label}: {address}")
     for name, shards in status.get("shards", {}).items():

@@ -54,7 +54,7 @@ REASONS: dict[str, Reason] = {
         advice="something outside sent it a signal, or it crashed: tm logs {job} {task}",
     ),
     "out-of-memory": Reason(
-        PROGRAM, True, "used [{used} of {limit}|more memory than it may][, {overhead} of it overhead,] and was killed", _DEATH,
+        PROGRAM, True, "used [{used} of {limit}|more memory than it may][, {overhead} of it overhead,] and was killed[: {detail}]", _DEATH,
         advice="raise roles.{role}.resources.memory[ (or overhead, which is {overhead} now, for our agent and what warm restarts"
         " keep; warm: false does without)], or set retry_memory",
     ),
@@ -112,7 +112,7 @@ REASONS: dict[str, Reason] = {
     "no-master": Reason(US, False, "was stopped since no master answered[ for {seconds}]", _DEATH, final="lost",
                         advice="raise timeouts.grace where masters are away longer"),
     "container-exited": Reason(ENGINE, False, "its container ended[ with status {status}]", _DEATH, final="lost"),
-    "node-lost": Reason(ENGINE, False, "its node [{node} ]was lost", _ENGINE_WORD, final="lost"),
+    "node-lost": Reason(ENGINE, False, "its node [{node} ]was lost[: {detail}]", _ENGINE_WORD, final="lost"),
     "preempted": Reason(ENGINE, False, "gave way[ to {by}]", _ENGINE_WORD, final="killed"),
     "disks-failed": Reason(ENGINE, False, "the disks of its node[ {node}] failed", _ENGINE_WORD, final="lost"),
     "localization-failed": Reason(ENGINE, True, "the engine could not set up its container[: {detail}]", _ENGINE_WORD),

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.engines.contract import Free, OnCluster, Request, Submission, Submitted
-from trainmaster.engines.spark import wire
+from trainmaster.engines.spark import limits, wire
 from trainmaster.engines.spark.master.engine import OVER, free
 from trainmaster.engines.spark.settings import PLACE, settings
 
@@ -76,15 +76,8 @@ class SparkClient(OnCluster):
         )
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
-        nodes = free(self._ask(self.application(job), "free"))
-        largest = max((node.cores for node in nodes), default=None)  # no executor yet: Spark may bring some
-        for request in requests:
-            if largest is not None and request.cores > largest:
-                raise BadInput(
-                    f"{request.role} needs {request.cores:g} cores, and no executor has more than {largest:g}",
-                    place=f"roles.{request.role}.resources.cores", mend="ask for fewer, or set spark.executor.cores",
-                    anchor="larger-than-the-cluster",
-                )  # fmt: skip
+        application = self.application(job)
+        limits.check(requests, free(self._ask(application, "free")), self._ask(application, "conf"))
 
     def free(self) -> Sequence[Free]:
         return [
@@ -110,7 +103,7 @@ class SparkClient(OnCluster):
             "certificate": submission.certificate, "address": answer["address"], "storage_of_agents": bool(job.storage),
             "variables": {"TRAINMASTER_PYTHON": f"{environment}/bin/python3"} if environment else {},
         }  # fmt: skip
-        return Submitted(f"{application}/{submission.job_id}", master=payload)
+        return Submitted(f"{application}/{submission.job_id}", {"link": answer["page"]}, master=payload)
 
     def find_jobs(self, prefix: str) -> dict[str, str]:
         applications: dict[str, str] = {}

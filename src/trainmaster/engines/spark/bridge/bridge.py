@@ -1,36 +1,45 @@
 """Carry out in a driver what the masters of jobs ask, and pass on what Spark tells of it.
 
 A container is a Spark job of one task, which a thread of its own submits, under a tag that says whose it is. The bridge decides nothing of
-a job of ours: its master does, in a process of its own. It keeps two rules alone. A job whose master is gone has its Spark jobs cancelled.
-And once a container's task has ended, its Spark job is cancelled, so that Spark begins no second attempt.
+a job of ours: its master does, in a process of its own. It keeps three rules alone. Spark is asked for a container in the order, and at the
+time, that the line of all jobs says (`line`). A job whose master is gone has its Spark jobs cancelled. And once a container's task has
+ended, its Spark job is cancelled, so that Spark begins no second attempt.
 
 Master to bridge, one line of JSON each:
 
     {"verb": "follow", "job": JOB, "token": TOKEN}      first; the connection is the master's from then on
-    {"ask": [TASK, SERIAL], "spec": {...}, "cpus": N, "gpus": N, "environ": {...}}
+    {"ask": [TASK, SERIAL], "spec": {...}, "amounts": {"cores": N, ...}, "memory": BYTES, "gang": NAME, "is_growth": BOOL, "rank": [N, N],
+     "environ": {...}}
     {"release": [TASK, SERIAL], "within": SECONDS}      a task that has not begun is cancelled now, any other in so many seconds
     {"close": STATE, "within": SECONDS}                 the job is over; what still runs is cancelled in so many seconds
 
 Bridge to master:
 
+    {"chosen": [[TASK, SERIAL], ...]}                   these are asked for now
     {"started": [TASK, SERIAL], "event": {...}}         Spark's SparkListenerTaskStart
     {"ended": [TASK, SERIAL], "status": STATUS}         the agent's exit status
     {"ended": [TASK, SERIAL], "event": {...}}           Spark's SparkListenerTaskEnd of a task that failed
     {"ended": [TASK, SERIAL], "error": TEXT}            Spark did not run the task
+    {"warned": [TASK, SERIAL], "executor": TEXT}        Spark is taking its executor away
+    {"waits": {"asks": [[TASK, SERIAL], ...], "asked": TEXT, "free": TEXT, "detail": TEXT, "is_lacking": BOOL}}     or null: for nothing
+    {"over": TEXT}                                      the application ends, in words; last
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import logging
 import os
 import shutil
 import socket
 import socketserver
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,11 +47,16 @@ from typing import Any
 
 import attrs
 
-from trainmaster.engines.spark.bridge import container, rows
+from trainmaster.engines.spark.bridge import container, executors, line
+from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor
 from trainmaster.engines.spark.bridge.listener import Listener
-from trainmaster.engines.spark.wire import folder, line, short_path
+from trainmaster.engines.spark.wire import folder, short_path
+from trainmaster.engines.spark.wire import line as encoded
 
 EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the error of its job
+PULSE = 1.0  # s between two looks at the executors, while something waits
+BEGINS_WITHIN = 3.0  # s after which a task that Spark was asked for is said to wait
+JVM_DIED = "the JVM of its driver died"
 Key = tuple[str, int]
 log = logging.getLogger(__name__)
 _bridges: dict[str, Bridge] = {}
@@ -54,10 +68,14 @@ class Task:
     """One container: a Spark job of one task."""
 
     tag: str
+    ask: Ask
+    order: Mapping[str, Any]  # the master's message
+    submitted: float | None = None  # when Spark was asked, by the monotonic clock
+    executor: str = ""  # whose task it is, once that has begun
+    is_warned: bool = False
     stages: list[int] = attrs.field(factory=list)
     spark_job: int | None = None
     is_cancelled: bool = False
-    has_started: bool = False
     has_ended: bool = False  # and its master was told
     over: threading.Event = attrs.field(factory=threading.Event)  # Spark has told the end of the job
 
@@ -73,19 +91,24 @@ class Job:
     tasks: dict[Key, Task] = attrs.field(factory=dict)
     connection: socket.socket | None = None  # the master's
     state: str = "submitting"
+    waits: dict[str, Any] | None = None  # as its master was told
+    sending: threading.Lock = attrs.field(factory=threading.Lock)
 
     def tell(self, **message: Any) -> None:
         """Send to the master, where it is still there."""
-        with contextlib.suppress(OSError):
+        with self.sending, contextlib.suppress(OSError):
             if self.connection is not None:
-                self.connection.sendall(line(message))
+                self.connection.sendall(encoded(message))
 
 
 class Call(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        question = json.loads(self.rfile.readline() or b"{}")
+        text = self.rfile.readline()
+        if not text:  # somebody looked whether there is a bridge
+            return
+        question = json.loads(text)
         verb, bridge = question.pop("verb", ""), self.server.bridge
         if verb == "follow":
             bridge.follow(self.connection, self.rfile, **question)
@@ -95,7 +118,7 @@ class Call(socketserver.StreamRequestHandler):
         except Exception as error:  # whoever asks reads it
             log.warning("%s could not be answered", verb, exc_info=True)
             answer = {"error": f"{type(error).__name__}: {error}"}
-        self.wfile.write(line(answer))
+        self.wfile.write(encoded(answer))
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
@@ -125,7 +148,12 @@ class Bridge:
         self._context, self._jobs = context, dict[str, Job]()
         self._by_tag: dict[str, tuple[Job, Key]] = {}
         self._by_stage: dict[int, Task] = {}
+        self._numbers = itertools.count()
         self._lock = threading.RLock()
+        self._wake, self._is_over = threading.Event(), False
+        self._grows = executors.is_true(context, "spark.dynamicAllocation.enabled")
+        self._speculates = executors.is_true(context, "spark.speculation")
+        self._decommissions = executors.is_true(context, "spark.decommission.enabled")
         register_pickle_by_value(container)  # executors have nothing of ours
         self._shipped = Path(tempfile.mkdtemp(prefix="trainmaster-spark-"))
         context._jsc.sc().env()  # raises where the context is stopped
@@ -136,6 +164,7 @@ class Bridge:
         self._socket.unlink(missing_ok=True)  # of another cluster's application, long dead
         self._server = Server(short_path(self.application, directory), self)
         threading.Thread(target=self._server.serve_forever, daemon=True, name="trainmaster-bridge").start()
+        threading.Thread(target=self._serve_line, daemon=True, name="trainmaster-line").start()
         atexit.register(self.application_ended)
 
     # -- questions --
@@ -145,7 +174,11 @@ class Bridge:
         shipped = [(name, self._ship(job, name, Path(path)), is_archive) for name, path, is_archive in files]
         with self._lock:
             self._jobs[job] = Job(job, token, shipped, pool)
-        return {"address": self._context.getConf().get("spark.driver.host")}
+        page = executors.page(self._context)
+        print(
+            f"trainmaster: job {job}: tm status {job}, tm ui; its tasks: {page or 'no page of Spark'}", file=sys.stderr
+        )
+        return {"address": self._context.getConf().get("spark.driver.host"), "page": page}
 
     def answer_state(self, job: str) -> str:
         """Return `submitting`, `running`, `ended` or `failed` (its master is gone); `unknown`."""
@@ -155,7 +188,24 @@ class Bridge:
         return list(self._jobs)
 
     def answer_free(self) -> list[dict[str, Any]]:
-        return rows.of(self._context)
+        """Return the executors with what our tasks and others leave free."""
+        with self._lock:
+            claims = [claim for claim, _ in self._claims()]
+        return [
+            {
+                "id": executor.id,
+                "host": executor.host,
+                "amounts": executor.amounts,
+                "free": line.free_of(executor, claims),
+            }
+            for executor in executors.read(self._context)
+            if not executor.is_excluded
+        ]
+
+    def answer_conf(self) -> dict[str, str]:
+        """Return the properties that limit what executors grant."""
+        beginnings = ("spark.master", "spark.executor.", "spark.dynamicAllocation.")
+        return {name: value for name, value in self._context.getConf().getAll() if name.startswith(beginnings)}
 
     def answer_end(self, job: str) -> None:
         """Cancel all of a job, and end its master's connection."""
@@ -203,7 +253,7 @@ class Bridge:
         """Cancel a container that has not begun; any other has so many seconds to end by itself."""
         if task.has_ended:
             return
-        if not task.has_started or not within:
+        if not task.executor or not within:
             self._cancel(task)
             return
         timer = threading.Timer(within, self._cancel, (task,))
@@ -226,30 +276,113 @@ class Bridge:
     # -- containers --
 
     def _start(self, job: Job, key: Key, order: Mapping[str, Any]) -> None:
-        from pyspark import InheritableThread
-
-        task = Task(f"trainmaster-{job.id}-{key[0]}-{key[1]}")
+        """Put a container into the line."""
+        amounts = executors.share(dict(self._context.getConf().getAll()), order["amounts"])
+        ask = Ask(job.id, *key, amounts, order["gang"], order["is_growth"], (*order["rank"], next(self._numbers)))
+        task = Task(f"trainmaster-{job.id}-{key[0]}-{key[1]}", ask, order)
         with self._lock:
             job.tasks[key] = task
             self._by_tag[task.tag] = job, key
-        thread = InheritableThread(target=self._run, args=(job, key, task, order), daemon=True, name=task.tag)
-        thread.start()
+        self._wake.set()
 
-    def _run(self, job: Job, key: Key, task: Task, order: Mapping[str, Any]) -> None:
+    def _serve_line(self) -> None:
+        """Ask Spark for containers as the line says, and tell masters why the others wait, until the application ends."""
+        while not self._is_over:
+            self._wake.wait(PULSE if self._has_work() else None)
+            self._wake.clear()
+            try:
+                present = executors.read(self._context)
+            except Exception as error:  # noqa: BLE001  the context is stopped, or stops
+                log.info("the executors are unknown: %s", first_line(error))
+                if executors.is_jvm_dead(self._context):
+                    self.application_ended(JVM_DIED)
+                continue
+            with self._lock:
+                chosen = line.choose(present, [claim for claim, _ in self._claims()], self._asks(), self._grows)
+                for job in {ask.job: self._jobs[ask.job] for ask in chosen}.values():
+                    job.tell(chosen=[(ask.task, ask.serial) for ask in chosen if ask.job == job.id])
+                for ask in chosen:
+                    self._submit(self._jobs[ask.job], (ask.task, ask.serial))
+                self._tell_waits(present)
+            if self._decommissions:
+                self._warn()
+
+    def _has_work(self) -> bool:
+        with self._lock:
+            return bool(self._asks()) or any(not claim.executor or self._decommissions for claim, _ in self._claims())
+
+    def _asks(self) -> list[Ask]:
+        tasks = [task for job in self._jobs.values() for task in job.tasks.values()]
+        return [task.ask for task in tasks if task.submitted is None and not task.is_cancelled]
+
+    def _claims(self) -> list[tuple[Claim, Task]]:
+        tasks = [task for job in self._jobs.values() for task in job.tasks.values()]
+        return [
+            (Claim(task.ask, task.executor), task)
+            for task in tasks
+            if task.submitted is not None and not task.has_ended
+        ]
+
+    def _tell_waits(self, present: Sequence[Executor]) -> None:
+        claims, asks, late = self._claims(), self._asks(), time.monotonic() - BEGINS_WITHIN
+        for job in list(self._jobs.values()):
+            pending = [
+                claim.ask
+                for claim, task in claims
+                if claim.ask.job == job.id and not claim.executor and (task.submitted or late) < late
+            ]
+            wait = line.wait(
+                present, [claim for claim, _ in claims], [ask for ask in asks if ask.job == job.id], pending
+            )
+            waits = None
+            if wait is not None:
+                keys = [(ask.task, ask.serial) for ask in wait.asks]
+                waits = {
+                    "asks": keys,
+                    "asked": wait.need,
+                    "free": wait.free,
+                    "detail": wait.detail,
+                    "is_lacking": wait.is_lacking,
+                }
+            if waits != job.waits:
+                job.waits = waits
+                job.tell(waits=waits)
+
+    def _warn(self) -> None:
+        """Warn the masters whose containers are on an executor that Spark takes away."""
+        with self._lock:
+            claims = self._claims()
+        for claim, task in claims:
+            if claim.executor and not task.is_warned and executors.is_decommissioned(self._context, claim.executor):
+                task.is_warned = True
+                job, key = self._by_tag[task.tag]
+                job.tell(warned=key, executor=claim.executor)
+
+    def _submit(self, job: Job, key: Key) -> None:
+        from pyspark import InheritableThread
+
+        task = job.tasks[key]
+        task.submitted = time.monotonic()
+        InheritableThread(target=self._run, args=(job, key, task), daemon=True, name=task.tag).start()
+
+    def _run(self, job: Job, key: Key, task: Task) -> None:
         """Submit the Spark job of a container, and wait for its end."""
-        context = self._context
+        context, order = self._context, task.order
         try:
             context.setJobDescription(f"{job.id} {key[0]}")
             context.setLocalProperty("spark.scheduler.pool", job.pool)
             context.addJobTag(task.tag)
             if task.is_cancelled:
                 raise InterruptedError("withdrawn")
-            row = rows.single(context, int(order["cpus"]), int(order["gpus"]))
-            run = partial(container.run, order["spec"], job.files, order["environ"])
+            row = executors.single(context, order["amounts"], order["memory"])
+            run = partial(container.run, order["spec"], job.files, order["environ"], self._speculates)
             [status] = row.mapPartitions(run).collect()
             if status is not None:
                 self._end(job, key, status=status)
         except Exception as error:  # noqa: BLE001  Spark's own errors, and those of a stopped context
+            if executors.is_jvm_dead(self._context):
+                self.application_ended(JVM_DIED)
+                return
             task.over.wait(EVENT_WITHIN if task.stages else 0)  # the event of the task's end says more
             self._end(job, key, error=first_line(error))
 
@@ -263,10 +396,14 @@ class Bridge:
         job.tell(ended=key, **end)
         if "status" not in end:
             self._cancel(task)
+        self._wake.set()
 
     def _cancel(self, task: Task) -> None:
         """Cancel a container's Spark job, now or as soon as there is one."""
         task.is_cancelled = True
+        if task.submitted is None:
+            self._wake.set()
+            return
         try:
             self._context.cancelJobsWithTag(task.tag)
         except Exception as error:  # noqa: BLE001  the context is stopped, or stops
@@ -289,29 +426,38 @@ class Bridge:
 
     def task_started(self, event: dict[str, Any]) -> None:
         task = self._by_stage[event["Stage ID"]]
-        if not task.has_started:
-            task.has_started = True
+        if _is_first(event):
+            task.executor = str(event["Task Info"]["Executor ID"])
             job, key = self._by_tag[task.tag]
             job.tell(started=key, event=event)
 
     def task_ended(self, event: dict[str, Any]) -> None:
         task = self._by_stage[event["Stage ID"]]
-        if event["Task End Reason"]["Reason"] != "Success":
+        if _is_first(event) and event["Task End Reason"]["Reason"] != "Success":
             job, key = self._by_tag[task.tag]
             self._end(job, key, event=event)
+
+    def executors_changed(self) -> None:
+        self._wake.set()
 
     def job_ended(self, job: int) -> None:
         for stage in [stage for stage, task in self._by_stage.items() if task.spark_job == job]:
             self._by_stage[stage].over.set()
             del self._by_stage[stage]
 
-    def application_ended(self) -> None:
+    def application_ended(self, why: str = "its SparkContext was stopped") -> None:
         """Close the bridge: the context is stopped, or the driver ends."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
+        self._wake.set()
         atexit.unregister(self.application_ended)
         with _opening:
             _bridges.pop(self.application, None)
         self._socket.unlink(missing_ok=True)
         for job in list(self._jobs.values()):
+            job.tell(over=why)
             connection, job.connection = job.connection, None
             if connection is not None:
                 with contextlib.suppress(OSError):
@@ -321,6 +467,12 @@ class Bridge:
         shutil.rmtree(self._shipped, ignore_errors=True)
 
 
+def _is_first(event: Mapping[str, Any]) -> bool:
+    """Tell whether an event is of a task's first attempt: later ones, by Spark's retry or speculation, are no containers."""
+    return not event["Task Info"]["Attempt"]
+
+
 def first_line(error: Exception) -> str:
-    """Return an error's first line: those of the JVM go on with its stack."""
-    return str(error).strip().partition("\n")[0][:500]
+    """Return an error's own line. Those of the JVM are the second line of py4j's, and go on with their stack."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])[:500]

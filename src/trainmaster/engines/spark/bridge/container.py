@@ -2,9 +2,12 @@
 
 Spark sends this module's functions to the executors as they are, since nothing of ours is installed there; so they need the standard
 library and pyspark alone. A second attempt of the task, by Spark's own retry or by speculation, does nothing: another copy of the agent may
-still run, and the master asks anew where none does.
+still run, and the master asks anew where none does. Where Spark speculates the second attempt waits to be cancelled, for Spark ends the
+first attempt once the second has ended well.
 
-The agent gets SIGTERM from the kernel when this process dies (see `engines.spark.container.entry`), and ends its program.
+A container's directory is locked while this process or its agent lives. Whoever comes next in the executor removes those that nobody
+locks: of a Python worker that was killed, say. The agent gets SIGTERM from the kernel when this process dies (see
+`engines.spark.container.entry`), and ends its program.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ AGENT = "trainmaster.agent.container:main"
 
 
 def run(
-    spec: dict[str, Any], files: Sequence[Sequence[Any]], environ: dict[str, str], rows: Iterator[Any]
+    spec: dict[str, Any], files: Sequence[Sequence[Any]], environ: dict[str, str], speculates: bool, rows: Iterator[Any]
 ) -> Iterator[int | None]:
     """Be the container of one agent, and yield the agent's exit status; None where this is not the task's first attempt."""
     import json
@@ -24,32 +27,81 @@ def run(
     import shutil
     import subprocess
     import sys
-    import tempfile
+    import threading
 
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber():
+        if speculates:
+            threading.Event().wait()  # Spark kills this process
         yield None
         return
-    home = tempfile.mkdtemp(prefix=f"trainmaster-{spec['job_id']}-", dir=os.getcwd())
+    home, lock = own_directory(f"trainmaster-{spec['job_id']}-")
     try:
         for name, shipped, is_archive in files:
             os.symlink(contents(shipped) if is_archive else fetched(shipped), os.path.join(home, name))
         devices = {name: list(resource.addresses) for name, resource in context.resources().items()}
         spec = {
             **spec, "container": str(context.taskAttemptId()), "worker": os.getpid(), "devices": devices.get("gpu", []),
+            "node": host(),
         }  # fmt: skip
         process = subprocess.Popen(
             ["/bin/sh", "runtime/start", AGENT], cwd=home, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(),
-            env={"TRAINMASTER_PYTHON": sys.executable, **os.environ, **environ},
+            env={"TRAINMASTER_PYTHON": sys.executable, **os.environ, **environ}, pass_fds=[lock],
         )  # fmt: skip
         process.communicate(json.dumps(spec).encode())
         status = process.returncode
         yield status if status >= 0 else 128 - status
     finally:
         shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+
+
+def own_directory(prefix: str) -> tuple[str, int]:
+    """Make a directory and return it with the descriptor that locks it; remove what dead containers of this executor left."""
+    import fcntl
+    import os
+    import shutil
+    import tempfile
+
+    place = os.getcwd()
+    turn = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # so that nobody removes a directory that is not locked yet
+        for entry in [
+            entry.path for entry in os.scandir(place) if entry.name.startswith("trainmaster-") and entry.is_dir()
+        ]:
+            left = os.open(entry, os.O_RDONLY)
+            try:
+                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(left)
+        home = tempfile.mkdtemp(prefix=prefix, dir=place)
+        lock = os.open(home, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return home, lock
+    finally:
+        os.close(turn)
+
+
+def host() -> str:
+    """Return the name that Spark gives to this executor's host, an argument of the JVM that is our ancestor; "" where there is none."""
+    import os
+
+    process = os.getpid()
+    while process > 1:
+        with open(f"/proc/{process}/cmdline", "rb") as command:
+            arguments = command.read().decode(errors="replace").split("\0")
+        if "--hostname" in arguments:
+            return arguments[arguments.index("--hostname") + 1]
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            process = int(stat.read().rpartition(b")")[2].split()[1])
+    return ""
 
 
 def fetched(shipped: str) -> str:

@@ -26,6 +26,8 @@ class Events(Protocol):
 
     def job_ended(self, job: int) -> None: ...
 
+    def executors_changed(self) -> None: ...
+
     def application_ended(self) -> None: ...
 
 
@@ -64,6 +66,11 @@ class Listener:
 
     def onJobEnd(self, event: Any) -> None:
         self._events.job_ended(int(event.jobId()))
+
+    def onExecutorAdded(self, event: Any) -> None:
+        self._events.executors_changed()
+
+    onExecutorRemoved = onExecutorExcluded = onExecutorUnexcluded = onNodeExcluded = onNodeUnexcluded = onExecutorAdded
 
     def onApplicationEnd(self, event: Any) -> None:
         self._events.application_ended()

@@ -6,15 +6,19 @@ or by the end of its application.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
+import socket
+import ssl
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.engines.packed import opening_stores
-from trainmaster.engines.statuses import TERMINATED
+from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.host import linux
 from trainmaster.host.python_name import path_with_python
 
@@ -38,7 +42,9 @@ def agent() -> dict[str, Any]:
     spec: dict[str, Any] = json.load(sys.stdin)
     if os.getppid() != spec.pop("worker"):
         raise SystemExit(TERMINATED)
+    spec |= secrets_for(spec.pop("ticket"), spec["certificate"])
     home = os.getcwd()
+    atexit.register(shutil.rmtree, home, ignore_errors=True)  # the process that made it may have been killed
     private = os.path.join(home, ".trainmaster")
     for place in (private, os.path.join(home, "work")):
         os.mkdir(place, mode=0o700)
@@ -47,8 +53,31 @@ def agent() -> dict[str, Any]:
     sockets = f"/proc/{os.getpid()}/fd/{os.open(private, os.O_PATH)}"  # a short name: sockets' paths are limited
     return {
         **spec, "work": os.path.join(home, "work"), "runtime": private, "sockets": sockets,
-        "cache": os.path.join(os.path.dirname(home), "trainmaster-cache"), "environ": environ,
+        "cache": os.path.join(os.path.dirname(home), "cache-of-trainmaster"), "environ": environ,
     }  # fmt: skip
+
+
+def secrets_for(ticket: Mapping[str, Any], certificate: str) -> dict[str, Any]:
+    """Fetch the secrets of a ticket from the job's master. Ends the process where the master is away, or knows no such ticket any more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    host, port = ticket["address"]
+    try:
+        with (
+            socket.create_connection((host, port), ticket["within"]) as plain,
+            context.wrap_socket(plain) as connection,
+        ):
+            connection.sendall(f"{ticket['number']}\n".encode())
+            secrets = json.loads(connection.makefile("rb").readline() or b"null")
+    except OSError as error:
+        print(f"trainmaster: the job's master is out of reach at {host}:{port}: {error}", file=sys.stderr)
+        raise SystemExit(OUT_OF_REACH) from None
+    if secrets is None:
+        raise SystemExit("trainmaster: somebody has fetched the secrets of this container; who reads the network here?")
+    return dict(secrets)
 
 
 def client_side_master(application: str, payload: Mapping[str, Any]) -> MasterContainer:

@@ -14,16 +14,32 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.core.machine.stimuli import Change, ContainerExited, ContainerLost, Granted, Key, KillRequested
+from trainmaster.core.machine.stimuli import (
+    Change,
+    ContainerExited,
+    Granted,
+    Key,
+    KillRequested,
+    Refused,
+    Waiting,
+    Warned,
+)
 from trainmaster.core.spec.job import Job
+from trainmaster.core.spec.quantities import format_seconds
 from trainmaster.engines.changes import Changes
 from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterContainer, MasterSide, Request
+from trainmaster.engines.gangs import is_growth
 from trainmaster.engines.packed import stores_of
 from trainmaster.engines.spark import ENGINE, wire
-from trainmaster.engines.statuses import REASONS
+from trainmaster.engines.spark.bridge.line import CORES
+from trainmaster.engines.spark.master.ends import end_of
+from trainmaster.engines.spark.master.tickets import Tickets
 
 KEPT_WELL = 256 * 1024  # bytes that are kept of the log of an attempt that ended well, where agents reach no storage
 AFTER_GRACE = 15.0  # s that an agent has to go by itself, beyond its role's grace
+NOTICE = 60.0  # s that a task on a decommissioned executor is given to hear; Spark lets it end by itself, unless its cluster does not
+SECRET = ("token", "secrets", "stores")  # of an agent's spec
+GPU = "gpu"  # Spark's name of the resource
 OVER = "its application {} has ended, and with it all tasks"
 
 
@@ -45,12 +61,21 @@ class SparkMaster(MasterSide):
     def __init__(self, application: str, payload: Mapping[str, Any], job: Job, spec: AgentSpec) -> None:
         self._application, self._payload, self._job, self._spec = application, payload, job, spec
         self._changes = Changes()
+        self._tickets = Tickets(str(payload["address"]), str(payload["certificate"]), str(payload["key"]))
         self._requests: dict[Key, Request] = {}
         self._containers: dict[Key, Granted] = {}
         self._released: set[Key] = set()
+        self._gathering: set[Key] = (
+            set()
+        )  # asked of Spark together and not begun: all are reported together, for a gang is sized by that
+        self._begun: list[Granted] = []
+        self._over = OVER.format(application)
+        self._lacking: Mapping[str, Any] | None = None  # the wait for executors that the application has not
+        self._overdue: asyncio.TimerHandle | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, epoch: int) -> Sequence[Holder]:
+        await self._tickets.open()
         directory = os.open(wire.folder(), os.O_PATH)
         try:
             reader, self._writer = await asyncio.open_unix_connection(
@@ -73,11 +98,17 @@ class SparkMaster(MasterSide):
                 self._changes.report(self._containers[key])
             elif key not in self._requests:
                 self._requests[key] = request
-                stores = stores_of(self._payload["stores"], self._job, request.role)
                 self._send(
-                    ask=key, spec={**self._spec(request, ()), "stores": stores}, cpus=math.ceil(request.cores), gpus=request.gpus,
+                    ask=key, spec=self._without_secrets(request), amounts=amounts_of(request), memory=request.memory, gang=request.gang,
+                    is_growth=is_growth(request), rank=(-request.job_priority, -request.priority),
                     environ={"TRAINMASTER_CONTAINER": ENGINE.container_side, **self._payload["variables"]},
                 )  # fmt: skip
+
+    def _without_secrets(self, request: Request) -> dict[str, Any]:
+        """Return the spec of a container's agent, with a ticket in place of its secrets."""
+        spec = {**self._spec(request, ()), "stores": stores_of(self._payload["stores"], self._job, request.role)}
+        values = {name: spec.pop(name) for name in SECRET}
+        return {**spec, "ticket": self._tickets.ticket(request.task, values)}
 
     async def release(self, task: str, serial: int) -> None:
         key = (task, serial)
@@ -92,6 +123,7 @@ class SparkMaster(MasterSide):
 
     def _withdraw(self, key: Key) -> None:
         del self._requests[key]
+        self._gathered(key)
         self._send(release=key, within=0)
 
     def changes(self) -> AsyncIterator[Change]:
@@ -105,6 +137,8 @@ class SparkMaster(MasterSide):
 
     async def close(self, state: str) -> None:
         await self._changes.cancel()
+        self._time_out(None)
+        await self._tickets.close()
         self._send(close=state, within=AFTER_GRACE)
         if self._writer is not None:
             self._writer.close()
@@ -122,50 +156,95 @@ class SparkMaster(MasterSide):
         except OSError:
             pass  # as its end
         self._writer = None
-        self._changes.report(KillRequested(ENGINE.name, OVER.format(self._application)))
+        self._time_out(None)
+        self._changes.report(KillRequested(ENGINE.name, self._over))
         for key in self._requests:
             self._changes.report(ContainerExited(*key, None, "not-needed"))
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        if "started" in message:
-            task, serial = message["started"]
-            info = message["event"]["Task Info"]
-            if self._requests.pop((task, serial), None) is not None:
-                self._containers[task, serial] = Granted(task, serial, str(info["Task ID"]), str(info["Host"]))
-                self._changes.report(self._containers[task, serial])
-        else:
-            task, serial = key = message["ended"][0], message["ended"][1]
-            is_known = key in self._containers or key in self._requests
-            self._containers.pop(key, None)
-            self._requests.pop(key, None)
-            if is_known:
-                self._changes.report(end_of(task, serial, message, key in self._released))
+        ((kind, _),) = list(message.items())[:1]
+        take: Callable[[Mapping[str, Any]], None] = getattr(self, f"_take_{kind}")
+        take(message)
 
+    def _take_chosen(self, message: Mapping[str, Any]) -> None:
+        keys = [(task, serial) for task, serial in message["chosen"]]
+        self._gathering |= {key for key in keys if key in self._requests and self._requests[key].gang}
 
-def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool) -> Change:
-    """Return what became of a container, of its end as the bridge tells it."""
-    if (status := message.get("status")) is not None:
-        return ContainerExited(task, serial, status, REASONS.get(status))
-    if is_released:
-        return ContainerExited(task, serial, None, "not-needed")
-    event = message.get("event")
-    if event is None:
-        return ContainerExited(task, serial, None, "localization-failed", {"detail": message["error"]})
-    why, info = event["Task End Reason"], event["Task Info"]
-    if why["Reason"] == "ExecutorLostFailure":
-        detail = f"executor {why['Executor ID']} on {info['Host']} was lost: {why.get('Loss Reason') or 'Spark does not say why'}"
-        return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
-    if why["Reason"] == "TaskKilled":
-        return ContainerLost(
-            task, serial, "killed-by-engine", {"detail": f"Spark's task was killed: {why.get('Kill Reason')}"}
+    def _take_started(self, message: Mapping[str, Any]) -> None:
+        task, serial = key = message["started"][0], message["started"][1]
+        info = message["event"]["Task Info"]
+        if self._requests.pop(key, None) is not None:
+            self._containers[key] = Granted(task, serial, str(info["Task ID"]), str(info["Host"]))
+            self._begun.append(self._containers[key])
+            self._gathered(key)
+
+    def _gathered(self, key: Key, has_ended: bool = False) -> None:
+        """Report what has begun, once all of a gang has that was asked of Spark together."""
+        self._gathering.discard(key)
+        self._begun = [granted for granted in self._begun if not has_ended or (granted.task, granted.serial) != key]
+        if not self._gathering:
+            for granted in self._begun:
+                self._changes.report(granted)
+            self._begun = []
+
+    def _take_ended(self, message: Mapping[str, Any]) -> None:
+        task, serial = key = message["ended"][0], message["ended"][1]
+        is_known = key in self._containers or key in self._requests
+        self._containers.pop(key, None)
+        self._requests.pop(key, None)
+        self._gathered(key, has_ended=True)
+        if is_known:
+            self._changes.report(end_of(task, serial, message, key in self._released))
+
+    def _take_warned(self, message: Mapping[str, Any]) -> None:
+        task, serial = message["warned"]
+        by = f"Spark, which decommissions executor {message['executor']}"
+        self._changes.report(Warned(task, serial, NOTICE, "preempted", {"by": by}))
+
+    def _take_waits(self, message: Mapping[str, Any]) -> None:
+        waits = message["waits"]
+        self._changes.report(
+            Waiting("slots", waits["asked"], waits["free"], waits["detail"]) if waits else Waiting("", "", "")
         )
-    detail = why.get("Description") or why["Reason"]
-    return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
+        self._time_out(waits if waits and waits["is_lacking"] else None)
+
+    def _take_over(self, message: Mapping[str, Any]) -> None:
+        self._over = f"{message['over']} ({self._application}), and with it all tasks"
+
+    def _time_out(self, waits: Mapping[str, Any] | None) -> None:
+        """Refuse, after `timeouts.start`, an ask that the application lacks the executors for; None: it lacks none."""
+        self._lacking, limit = waits, self._job.timeouts.start
+        if waits is None and self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+        elif waits is not None and limit is not None and self._overdue is None:
+            self._overdue = asyncio.get_running_loop().call_later(limit, self._refuse)
+
+    def _refuse(self) -> None:
+        if self._lacking is not None:
+            limit = format_seconds(self._job.timeouts.start)
+            detail = f"it waited for executors for {limit}, timeouts.start; {self._lacking['detail']}"
+            task, serial = self._lacking["asks"][0]
+            self._changes.report(Refused(task, serial, detail))
+
+
+def amounts_of(request: Request) -> dict[str, int]:
+    """Return what a container takes of an executor: whole cores, and Spark's resources."""
+    others = {name: count for name, count in {GPU: request.gpus, **request.extended}.items() if count}
+    return {CORES: max(1, math.ceil(request.cores)), **others}
 
 
 def free(executors: Sequence[Mapping[str, Any]]) -> list[Free]:
     """Return the executors as nodes. Spark counts no memory of a task: a task may use what its executor's host lets it."""
     return [
-        Free(f"{row['host']} (executor {row['id']})", float(row["cores"]), 0, 0, float(row["free"]), 0, 0)
+        Free(
+            f"{row['host']} (executor {row['id']})", float(amounts[CORES]), 0, amounts.get(GPU, 0), float(rest[CORES]), 0, rest.get(GPU, 0),
+            {}, _others(amounts), _others(rest),
+        )
         for row in executors
-    ]
+        for amounts, rest in [(row["amounts"], row["free"])]
+    ]  # fmt: skip
+
+
+def _others(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in amounts.items() if name not in (CORES, GPU)}

@@ -1,0 +1,58 @@
+"""The reason for a container's end on Spark, out of the words in which Spark tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.core.machine.stimuli import Change, ContainerExited, ContainerLost
+from trainmaster.engines.statuses import REASONS
+
+# The words of an executor's loss -> our reason; the first that is found. They are of Spark's ExecutorLossReason, and of its backends for
+# standalone, YARN and Kubernetes. An executor's JVM exits with 52 where its heap is full (SparkExitCode.OOM).
+_LOSSES = (
+    (
+        r"OOMKilled|[Ee]xceeding (physical |virtual )?memory|exceeding memory limits|OutOfMemory|code:? 52\b",
+        "out-of-memory",
+    ),
+    (r"[Dd]ecommission|[Pp]reempted", "preempted"),
+    (
+        r"[Ww]orker (was )?lost|worker .*(lost|removed)|heartbeat timed out|[Nn]ode .*(lost|unusable|removed)|deleted node",
+        "node-lost",
+    ),
+)
+_KILLED = re.compile(r"code:? 137\b")
+_CANCELLED = re.compile(r"cancell?ed|killed")
+NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
+
+
+def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool) -> Change:
+    """Return what became of a container, of its end as the bridge tells it."""
+    if (status := message.get("status")) is not None:
+        return ContainerExited(task, serial, status, REASONS.get(status))
+    if is_released:
+        return ContainerExited(task, serial, None, "not-needed")
+    event = message.get("event")
+    if event is None and _CANCELLED.search(message["error"]):  # Spark's event of the task follows seconds later
+        return ContainerLost(task, serial, "killed-by-engine", {"detail": message["error"]})
+    if event is None:
+        return ContainerExited(task, serial, None, "localization-failed", {"detail": message["error"]})
+    why, info = event["Task End Reason"], event["Task Info"]
+    if why["Reason"] == "ExecutorLostFailure":
+        reason, figures = loss_of(why["Executor ID"], info["Host"], why.get("Loss Reason") or "Spark does not say why")
+        return ContainerLost(task, serial, reason, figures)
+    if why["Reason"] == "TaskKilled":
+        detail = f"Spark's task was killed: {why.get('Kill Reason')}"
+        return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
+    detail = why.get("Description") or why["Reason"]
+    return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
+
+
+def loss_of(executor: str, host: str, words: str) -> tuple[str, dict[str, Any]]:
+    """Return the reason, and its figures, for the loss of an executor."""
+    reason = next((reason for pattern, reason in _LOSSES if re.search(pattern, words)), "killed-by-engine")
+    if _KILLED.search(words) and reason == "killed-by-engine":
+        words = f"{words} ({NO_MEMORY})"
+    detail = f"executor {executor} on {host} was lost: {words}"
+    return reason, {"detail": detail, **({"by": f"Spark: {detail}"} if reason == "preempted" else {})}

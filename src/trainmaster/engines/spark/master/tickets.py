@@ -1,0 +1,78 @@
+"""Hand each container its secrets, which Spark would send to executors as clear text.
+
+Spark's task has a ticket, a random number that is worth the secrets of one container once. Its agent brings the ticket to the master over
+TLS, under the job's certificate, before it does anything else. Whoever reads a ticket on the network later has nothing; whoever is faster
+than the agent is noticed, for the agent's ticket is then refused and its container ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+WITHIN = 20.0  # s that a connection may take
+log = logging.getLogger(__name__)
+
+
+class Tickets:
+    """The tickets of one master. `host`: under which executors reach it."""
+
+    def __init__(self, host: str, certificate: str, key: str) -> None:
+        self._host, self._certificate, self._key = host, certificate, key
+        self._secrets: dict[str, tuple[str, Mapping[str, Any]]] = {}  # ticket -> whose it is, and the secrets
+        self._server: asyncio.Server | None = None
+        self._address: list[Any] = []
+
+    async def open(self) -> None:
+        """Listen, on a port that the kernel chooses."""
+        if socket.has_dualstack_ipv6():
+            bound = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        else:
+            bound = socket.create_server(("", 0))
+        self._server = await asyncio.start_server(self._serve, sock=bound, ssl=self._context())
+        self._address = [self._host, bound.getsockname()[1]]
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with open(os.memfd_create("key", os.MFD_CLOEXEC), "w") as file:  # ssl reads keys out of files alone
+            file.write(self._key + self._certificate)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        return context
+
+    def ticket(self, task: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a container needs to fetch these secrets."""
+        number = secrets.token_urlsafe(32)
+        self._secrets[number] = task, values
+        return {"address": self._address, "number": number, "within": WITHIN}
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(WITHIN):
+                number = (await reader.readline()).decode(errors="replace").strip()
+                task, values = self._secrets.pop(number, ("", None))
+                if values is None:
+                    log.warning(
+                        "a ticket was refused that is unknown, or was brought before: %s",
+                        writer.get_extra_info("peername"),
+                    )
+                else:
+                    log.info("%s has its secrets", task)
+                writer.write(json.dumps(values).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError):
+            pass  # the container's side tells
+        finally:
+            writer.close()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
