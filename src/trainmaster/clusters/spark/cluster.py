@@ -26,9 +26,9 @@ import attrs
 
 from trainmaster.clusters import daemons, ports, records
 from trainmaster.clusters.daemons import Started
-from trainmaster.clusters.spark.home import Home
 from trainmaster.clusters.spark.settings import Settings
 from trainmaster.core.errors import NotFound
+from trainmaster.engines.spark.home import Home
 
 KIND = "spark"
 READY = 180.0  # s that a start may take; 5 to 20 are usual

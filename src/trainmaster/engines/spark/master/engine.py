@@ -24,7 +24,6 @@ from trainmaster.engines.statuses import REASONS
 
 KEPT_WELL = 256 * 1024  # bytes that are kept of the log of an attempt that ended well, where agents reach no storage
 AFTER_GRACE = 15.0  # s that an agent has to go by itself, beyond its role's grace
-OVER = "its application {} has ended, and with it all tasks"
 
 
 class BesideDriver(MasterContainer):
@@ -57,7 +56,7 @@ class SparkMaster(MasterSide):
                 wire.short_path(self._application, directory), limit=wire.LIMIT
             )
         except OSError as error:
-            raise EngineFailed(OVER.format(self._application), anchor="spark-application") from error
+            raise EngineFailed(self._over, anchor="spark-application") from error
         finally:
             os.close(directory)
         self._send(verb="follow", job=self._payload["job_id"], token=self._payload["token"])
@@ -111,6 +110,10 @@ class SparkMaster(MasterSide):
 
     # -- the bridge --
 
+    @property
+    def _over(self) -> str:
+        return wire.over(self._application, str(self._payload["job_id"]))
+
     def _send(self, **message: Any) -> None:
         if self._writer is not None:
             self._writer.write(wire.line(message))
@@ -122,7 +125,7 @@ class SparkMaster(MasterSide):
         except OSError:
             pass  # as its end
         self._writer = None
-        self._changes.report(KillRequested(ENGINE.name, OVER.format(self._application)))
+        self._changes.report(KillRequested(ENGINE.name, self._over))
         for key in self._requests:
             self._changes.report(ContainerExited(*key, None, "not-needed"))
 
