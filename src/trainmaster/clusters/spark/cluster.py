@@ -81,6 +81,13 @@ class Cluster:
         return f"spark://localhost:{self.place.ports['master']}"
 
     @property
+    def hint(self) -> str:
+        """Tell how a job runs on the cluster."""
+        return (
+            f"run a job on it there: tm run job.yaml --engine spark; elsewhere its engines.spark.master is {self.url}"
+        )
+
+    @property
     def environ(self) -> dict[str, str]:
         """The variables by which a program uses the cluster. The driver and its page listen on this machine's loopback address alone."""
         return {

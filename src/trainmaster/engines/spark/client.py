@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
@@ -17,7 +18,8 @@ from trainmaster.engines.spark import wire
 from trainmaster.engines.spark.application import masters, properties
 from trainmaster.engines.spark.home import find_home
 from trainmaster.engines.spark.master.engine import free
-from trainmaster.engines.spark.settings import PLACE, settings
+from trainmaster.engines.spark.settings import CLUSTER, PLACE, settings
+from trainmaster.engines.spark.wire import ON_NODE
 from trainmaster.host.places import state_dir
 
 _STATES = {
@@ -97,6 +99,7 @@ class SparkClient(OnCluster):
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
         if master := self.own_master(job):
+            check_storage(job)
             find_home().java()
             masters.check(master, settings(job.engines.get("spark") or {}))
             cores = masters.local_cores(master)
@@ -126,7 +129,10 @@ class SparkClient(OnCluster):
     def submit(self, submission: Submission) -> Submitted:
         job = submission.job
         options, runtime = settings(job.engines.get("spark") or {}), submission.runtime(())
-        if master := self.own_master(job):
+        master = self.own_master(job)
+        if options.deploy == CLUSTER:
+            return self._submit_to_node(submission, master, runtime)
+        if master:
             from trainmaster.engines.spark.application.launch import start
 
             application = start(submission.job_id, job, options, master, find_home(), runtime)
@@ -134,18 +140,38 @@ class SparkClient(OnCluster):
             application = self.application(job)
         files = [("runtime", str(runtime), True)]
         files += [(file.name, str(file.path), file.unpacked) for file in submission.files]
-        token, secret = submission.secret["token"], submission.secret
+        token = submission.secret["token"]
         answer = self._ask(application, "submit", job=submission.job_id, token=token, files=files, pool=options.pool)
-        environment = submission.site.get("environment")
+        return Submitted(
+            f"{application}/{submission.job_id}", master={**payload_of(submission), "address": answer["address"]}
+        )
+
+    @staticmethod
+    def _submit_to_node(submission: Submission, master: str, runtime: Path) -> Submitted:
+        """Start an application whose driver, with the job's master, is on a node."""
+        from trainmaster.core.spec.reading import job_to
+        from trainmaster.engines.spark.application.launch import RUNTIME, start_on_node
+
+        job, options = submission.job, settings(submission.job.engines.get("spark") or {})
+        files = [["runtime", RUNTIME, True]] + [
+            [file.name, f"{number}-{file.path.name}", file.unpacked] for number, file in enumerate(submission.files)
+        ]
         payload = {
-            "job_id": submission.job_id, "token": token, "key": secret["key"], "secrets": secret["secrets"], "stores": secret["stores"],
-            "certificate": submission.certificate, "address": answer["address"], "storage_of_agents": bool(job.storage),
-            "variables": {"TRAINMASTER_PYTHON": f"{environment}/bin/python3"} if environment else {},
+            **payload_of(submission), "files": files, "pool": options.pool, "job": job_to(job), "site": dict(submission.site)
         }  # fmt: skip
-        return Submitted(f"{application}/{submission.job_id}", master=payload)
+        paths = {f"{number}-{file.path.name}": str(file.path) for number, file in enumerate(submission.files)}
+        application = start_on_node(submission.job_id, job, options, master, find_home(), runtime, paths, payload)
+        return Submitted(f"{application}/{submission.job_id}")
 
     def find_jobs(self, prefix: str) -> dict[str, str]:
+        from trainmaster.hadoop.conf import is_named
+
         applications: dict[str, str] = {}
+        if is_named():
+            from trainmaster.engines.spark.application import on_yarn
+
+            with contextlib.suppress(EngineFailed):
+                applications |= {job: f"{application}/{job}" for job, application in on_yarn.jobs().items()}
         for application in wire.applications():
             with contextlib.suppress(OSError):
                 applications |= {job: f"{application}/{job}" for job in wire.ask(application, "jobs")}
@@ -157,6 +183,10 @@ class SparkClient(OnCluster):
 
     def application_state(self, application: str) -> tuple[str, str]:
         name, _, job = application.partition("/")
+        if name.endswith(ON_NODE):
+            from trainmaster.engines.spark.application import on_yarn
+
+            return on_yarn.state(name)
         try:
             state = wire.ask(name, "state", job=job)
         except OSError:
@@ -165,6 +195,11 @@ class SparkClient(OnCluster):
 
     def end(self, application: str) -> None:
         name, _, job = application.partition("/")
+        if name.endswith(ON_NODE):
+            from trainmaster.engines.spark.application import on_yarn
+
+            on_yarn.end(name)
+            return
         with contextlib.suppress(OSError):
             wire.ask(name, "end", job=job)
 
@@ -176,6 +211,25 @@ class SparkClient(OnCluster):
             return wire.ask(application, verb, **arguments)
         except OSError as error:
             raise EngineFailed(wire.OVER.format(application), anchor="spark-application") from error
+
+
+def payload_of(submission: Submission) -> dict[str, Any]:
+    """Return the payload of the job's master, but for its address."""
+    secret, environment = submission.secret, submission.site.get("environment")
+    return {
+        "job_id": submission.job_id, **{name: secret[name] for name in ("token", "key", "secrets", "stores")},
+        "certificate": submission.certificate, "storage_of_agents": bool(submission.job.storage),
+        "variables": {"TRAINMASTER_PYTHON": f"{environment}/bin/python3"} if environment else {},
+    }  # fmt: skip
+
+
+def check_storage(job: Any) -> None:
+    """Raise BadInput where the driver is on a node, and the job has no storage by which commands here follow it."""
+    if settings(job.engines.get("spark") or {}).deploy == CLUSTER and not job.storage:
+        raise BadInput(
+            "the driver and the job's master are on a node, and the job has no storage that both it and we reach", place="storage",
+            mend=f"set storage to a URL (hdfs://, s3://), or {PLACE}.deploy to client", anchor="not-on-the-cluster",
+        )  # fmt: skip
 
 
 def _open_applications() -> list[str]:

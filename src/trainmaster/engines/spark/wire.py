@@ -18,6 +18,7 @@ from trainmaster.core.errors import EngineFailed
 from trainmaster.host.places import job_storage, runtime_dir
 
 LIMIT = 64 * 1024 * 1024  # bytes of a line
+ON_NODE = "@cluster"  # ends the name of an application whose driver is on a node: no bridge of this machine is its
 _SUFFIX = ".sock"
 _SUBMITTER = ".submitter"  # of the socket on which a submitter waits for the application that it has started
 _END = "driver.end"  # in the job's directory: why its own application has ended

@@ -4,30 +4,40 @@ It tells its submitter how far it is over a Unix socket, one line of JSON: `{"ap
 hands the job to the bridge. The driver ends early where the submitter is gone before that, and where the JVM is, which is the end of our
 stdin: spark-submit's JVM is our parent, and keeps the other end.
 
+On a node (`deploy: cluster`) there is no submitter any more: the driver finds the job in a file beside it, and starts the job's master.
+
 Its last act is a note beside the job, by which `tm status` tells why the application has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
 
-from trainmaster.engines.spark import wire
+from trainmaster.engines.spark import ENGINE, wire
 from trainmaster.engines.spark.bridge.bridge import Bridge, bridge_of, first_line
 
+PAYLOAD = "payload.json"
+MASTER = "trainmaster.master.container:main"
 PROBE = 30.0  # s that an executor has for its first task; where all are busy, the job waits and says so
 HAND_OVER = 60.0  # s for the job's master to come once the submitter is gone
+MASTER_LEAVES = 120.0  # s for a master's last acts, once it has given the tasks back
 _PAUSE = 0.2
 _CAUSES = ("Python in worker has different version", "Cannot run program", "ModuleNotFoundError")
 
 
 def run(job: str) -> int:
     """Be the driver of a job's application; return the exit status."""
+    if os.path.exists(PAYLOAD):
+        return _run_on_node(job)
     with wire.connect_to_submitter(job) as submitter:
         try:
             context = _context()
@@ -44,6 +54,38 @@ def run(job: str) -> int:
     context.stop()
     _leave_folder()
     return 0
+
+
+def _run_on_node(job: str) -> int:
+    """Be the driver on a node, with the job's master as a child; return the exit status."""
+    with open(PAYLOAD) as file:
+        payload = json.load(file)
+    os.unlink(PAYLOAD)  # a link, to a file that only this user reads and that goes with the application
+    context = _context()
+    _probe(context)
+    bridge = bridge_of(context, only=job)
+    files = [(name, os.path.abspath(path), is_archive) for name, path, is_archive in payload.pop("files")]
+    payload |= bridge.answer_submit(job, payload["token"], files, payload.pop("pool"))
+    payload["application"] = bridge.application
+    threading.Thread(target=_watch_jvm, args=(bridge, job), daemon=True).start()
+    environ = {"TRAINMASTER_CONTAINER": ENGINE.container_side, "TRAINMASTER_PYTHON": sys.executable}
+    master = subprocess.Popen(
+        ["/bin/sh", "runtime/start", MASTER], stdin=subprocess.PIPE, env={**os.environ, **environ}
+    )
+    assert master.stdin is not None
+    master.stdin.write(json.dumps(payload).encode())
+    master.stdin.close()
+    threading.Thread(target=_follow_master, args=(master, bridge, job), daemon=True).start()
+    bridge.wait_for_end(job)
+    status = master.wait(MASTER_LEAVES)
+    context.stop()
+    return status
+
+
+def _follow_master(master: subprocess.Popen[bytes], bridge: Bridge, job: str) -> None:
+    """End the job's tasks once its master has ended, which may not have begun yet to follow the bridge."""
+    master.wait()
+    bridge.answer_end(job)
 
 
 ENDS = {

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from trainmaster.engines.spark.home import Home
 from trainmaster.engines.spark.settings import PLACE, Settings
 from trainmaster.host import linux, places
 
+RUNTIME, PAYLOAD = "runtime.tar.gz", "payload.json"  # in the driver's directory
 ENDS_WITHIN = 20.0  # s for a JVM that was told to end
 _PAUSE = 0.1
 _WHY = re.compile(r"^(?:Exception in thread \"main\" |Error: |error: |\S*(?:Exception|Error): ?)\S")
@@ -43,30 +44,74 @@ _kept: list[socket.socket] = []  # connections to drivers, whose end tells them 
 
 def start(job_id: str, job: Any, options: Settings, master: str, home: Home, runtime: Path) -> str:
     """Start the application of a job; returns its id. Raises BadInput where Spark refuses, EngineFailed where it takes too long."""
+    with wire.awaiting_driver(job_id) as listener, _begun(job_id, job, options, master, home, runtime, {}) as process:
+        return _wait(process, listener, job.timeouts.start, wire.driver_log(job_id))
+
+
+def start_on_node(
+    job_id: str, job: Any, options: Settings, master: str, home: Home, runtime: Path, files: Mapping[str, str], payload: Mapping[str, Any]
+) -> str:  # fmt: skip
+    """Start the application of a job with its driver on a node of YARN; returns its id once YARN has it. `files`: name there -> path here.
+
+    `payload`: the facts of the job that its driver needs; only this user can read the file that brings it.
+    """
+    from trainmaster.engines.spark.application import on_yarn
+
     folder = places.job_storage(job_id) / "driver"
-    folder.mkdir(mode=0o700)
-    shutil.copyfile(runtime, folder / "runtime.tar.gz")
-    shutil.copyfile(script.__file__, folder / "script.py")
-    conf = folder / "spark.conf"
-    conf.touch(mode=0o600)
-    conf.write_text(properties.written(options, job, master, home))
-    log = wire.driver_log(job_id)
-    print(f"starting a Spark application on {master}; its driver's log is {log}", file=sys.stderr, flush=True)
-    with wire.awaiting_driver(job_id) as listener:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [home.spark_submit, "--properties-file", str(conf), str(folder / "script.py"), job_id], cwd=folder,
-                env=environment(home, master, options), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True,
-            )  # fmt: skip
+    shipped = ",".join(
+        f"{path}#{name}"
+        for name, path in {**files, RUNTIME: str(folder / RUNTIME), PAYLOAD: str(folder / PAYLOAD)}.items()
+    )
+    more = {
+        "spark.yarn.dist.files": shipped, "spark.yarn.tags": f"{on_yarn.TAG}{job_id}", "spark.yarn.submit.waitAppCompletion": "false",
+        "spark.yarn.maxAppAttempts": "1",
+    }  # fmt: skip
+    with _begun(job_id, job, options, master, home, runtime, more, payload) as process:
         try:
-            with interrupts.heard():
-                return _wait(process, listener, job.timeouts.start, log)
+            if process.wait(job.timeouts.start):
+                raise _refused(reason_in(wire.driver_log(job_id)))
+            application = on_yarn.jobs()[job_id]
         except BaseException:
             with interrupts.undisturbed():
                 _end(process)
-                shutil.rmtree(folder, ignore_errors=True)
+                on_yarn.end_job(job_id)
             raise
+    shutil.rmtree(folder, ignore_errors=True)
+    return application
+
+
+@contextlib.contextmanager
+def _begun(
+    job_id: str, job: Any, options: Settings, master: str, home: Home, runtime: Path, more: Mapping[str, str],
+    payload: Mapping[str, Any] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:  # fmt: skip
+    """Begin spark-submit. Where the block fails, all its processes are ended. `more`: properties, after all others."""
+    folder, log = places.job_storage(job_id) / "driver", wire.driver_log(job_id)
+    folder.mkdir(mode=0o700)
+    shutil.copyfile(runtime, folder / RUNTIME)
+    shutil.copyfile(script.__file__, folder / "script.py")
+    _write_private(folder / "spark.conf", properties.written(options, job, master, home, more))
+    if payload is not None:
+        _write_private(folder / PAYLOAD, json.dumps(payload))
+    print(f"starting a Spark application on {master}; its driver's log is {log}", file=sys.stderr, flush=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [home.spark_submit, "--properties-file", str(folder / "spark.conf"), str(folder / "script.py"), job_id], cwd=folder,
+            env=environment(home, master, options), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    try:
+        with interrupts.heard():
+            yield process
+    except BaseException:
+        with interrupts.undisturbed():
+            _end(process)
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
 
 
 def environment(home: Home, master: str, options: Settings) -> Mapping[str, str]:

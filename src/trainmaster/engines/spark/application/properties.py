@@ -61,14 +61,10 @@ def default_master(text: str) -> str:
     return master
 
 
-def written(options: Settings, job: Any, master: str, home: Home) -> str:
-    """Return the file of properties for spark-submit. Of a name that it has twice, Java takes the last."""
-    properties = {
-        **derived(job, master),
-        **options.conf,
-        "spark.master": master,
-        "spark.submit.deployMode": options.deploy,
-    }
+def written(options: Settings, job: Any, master: str, home: Home, more: Mapping[str, str]) -> str:
+    """Return the file of properties for spark-submit, `more` last. Of a name that it has twice, Java takes the last."""
+    ours = {"spark.master": master, "spark.submit.deployMode": options.deploy, **more}
+    properties = {**derived(job, master), **options.conf, **ours}
     return "\n".join([defaults(home), *(f"{name} {_escaped(value)}" for name, value in properties.items()), ""])
 
 
