@@ -46,7 +46,11 @@ class OwnSpark(Engine):
         return next(pid for pid, line in in_containers(f"/{made.id}/driver").items() if word in line)
 
     def gone(self, made: Submitted) -> None:
-        until(lambda: not self.command_lines(made), LONG, what=lambda: self.command_lines(made))
+        until(
+            lambda: not self.command_lines(made) and not masters_here(made.id),
+            LONG,
+            what=lambda: self.command_lines(made),
+        )
         assert not (made.storage / "driver").exists()
 
 
@@ -94,7 +98,7 @@ def test_the_death_of_a_part_of_the_driver_ends_the_job(own: OwnSpark, part: str
     status = job.end(LONG)
     assert status["state"] == "killed", job.story(status)
     assert re.search(rf"its application \S+ has ended, and with it all tasks: ({words})", status["reason"]["words"])
-    until(lambda: not own.command_lines(job), LONG, what=lambda: own.command_lines(job))
+    until(lambda: not own.command_lines(job) and not masters_here(job.id), LONG, what=lambda: own.command_lines(job))
 
 
 def test_the_masters_death_ends_the_application(own: OwnSpark) -> None:

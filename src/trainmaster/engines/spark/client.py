@@ -99,9 +99,9 @@ class SparkClient(OnCluster):
 
     def check(self, job: Any, requests: Sequence[Request]) -> None:
         if master := self.own_master(job):
-            check_storage(job)
             find_home().java()
             masters.check(master, settings(job.engines.get("spark") or {}))
+            check_storage(job)
             cores = masters.local_cores(master)
             largest = None if cores is None else float(cores)
         else:
