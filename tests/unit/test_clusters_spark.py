@@ -108,7 +108,7 @@ def test_what_is_no_spark_of_ours_is_refused(
 
 def test_java_is_missing_or_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(BadInput, match=r"which Spark 3.5.9's daemons need"):
+    with pytest.raises(BadInput, match=r"which Spark 3.5.9 needs"):
         Home(tmp_path, "3.5.9").java()
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

@@ -67,7 +67,7 @@ def test_a_test_whose_part_is_missing_is_named_below_the_line_that_installs_it(t
     assert lines[kubernetes + 1 : kubernetes + 4] == [
         "a Kubernetes needs what is not here", PACKAGES, "    test_inner.py::test_of_a_real_kubernetes",
     ]  # fmt: skip
-    assert lines[java + 1] == "there is no Java in JAVA_HOME (/nowhere), which Hadoop's daemons need"
+    assert lines[java + 1] == "there is no Java in JAVA_HOME (/nowhere), which Hadoop needs"
     assert "apt-get install openjdk" in lines[java + 2]
     assert lines[java + 3 : java + 6] == [
         f"    test_inner.py::test_{name}" for name in ("first_with_a_cluster", "of_a_group", "second_with_a_cluster")

@@ -41,6 +41,8 @@ def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
     click.echo(f"the cluster {name} {'is ready' if began else 'runs already'}: {cluster.pages[_HOME[kind]]}")
     suffix = "" if name == kind else f" --name {name}"
     click.echo(f'use it in this shell: eval "$(tm cluster env {kind}{suffix})"')
+    if hint := getattr(cluster, "hint", ""):
+        click.echo(hint)
     if getattr(cluster.settings, "kerberos", ""):
         click.echo(f"then take a ticket: kinit -kt {cluster.keytab(cluster.place.user)} {cluster.place.user}")
     click.echo(f"end it: tm cluster down {kind}{suffix}")

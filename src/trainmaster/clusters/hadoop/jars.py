@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainmaster.clusters.java import find_java
 from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.host.java import find_java
 
 POM = Path(__file__).with_name("pom.xml")
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"

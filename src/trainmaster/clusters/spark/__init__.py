@@ -20,9 +20,9 @@ from pathlib import Path
 from trainmaster.clusters import daemons, ports, records
 from trainmaster.clusters.records import alone, folder_of
 from trainmaster.clusters.spark.cluster import KIND, OFFSETS, Cluster, Daemon, Place
-from trainmaster.clusters.spark.home import Home, find_home
 from trainmaster.clusters.spark.settings import Settings
 from trainmaster.core.errors import EngineFailed
+from trainmaster.engines.spark.home import Home, find_home
 
 __all__ = ["Cluster", "Daemon", "Home", "Settings", "clusters", "down", "find", "find_home", "folder_of", "up"]
 

@@ -26,9 +26,9 @@ import attrs
 
 from trainmaster.clusters import daemons, ports, records
 from trainmaster.clusters.daemons import Started
-from trainmaster.clusters.spark.home import Home
 from trainmaster.clusters.spark.settings import Settings
 from trainmaster.core.errors import NotFound
+from trainmaster.engines.spark.home import Home
 
 KIND = "spark"
 READY = 180.0  # s that a start may take; 5 to 20 are usual
@@ -79,6 +79,13 @@ class Cluster:
     def url(self) -> str:
         """The master's address, as applications name it."""
         return f"spark://localhost:{self.place.ports['master']}"
+
+    @property
+    def hint(self) -> str:
+        """Tell how a job runs on the cluster."""
+        return (
+            f"run a job on it there: tm run job.yaml --engine spark; elsewhere its engines.spark.master is {self.url}"
+        )
 
     @property
     def environ(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ ENGINE = Engine(
     "spark", client_side="trainmaster.engines.spark.client:SparkClient",
     container_side="trainmaster.engines.spark.container.entry",
     capabilities=Capabilities(
-        application_id=r"(app|local|application)-[\w-]+/.+",
+        application_id=r"(app|local|application)[-_][\w@-]+/.+",
         without_storage="there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end; for full logs set "
         "storage to a URL that the executors reach (hdfs://, s3://)",
     ),

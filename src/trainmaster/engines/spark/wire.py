@@ -6,17 +6,23 @@ is the death of the other side. The directory is the user's alone, so whoever co
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.host.places import runtime_dir
+from trainmaster.host.places import job_storage, runtime_dir
 
 LIMIT = 64 * 1024 * 1024  # bytes of a line
+ON_NODE = "@cluster"  # ends the name of an application whose driver is on a node: no bridge of this machine is its
 _SUFFIX = ".sock"
+_SUBMITTER = ".submitter"  # of the socket on which a submitter waits for the application that it has started
+_END = "driver.end"  # in the job's directory: why its own application has ended
+OVER = "its application {} has ended, and with it all tasks"
 
 
 def folder() -> Path:
@@ -31,17 +37,56 @@ def applications() -> list[str]:
     return sorted(path.name.removesuffix(_SUFFIX) for path in folder().glob(f"*{_SUFFIX}"))
 
 
-def short_path(application: str, directory: int) -> str:
+def short_path(application: str, directory: int, suffix: str = _SUFFIX) -> str:
     """Return a path of the application's socket that is short enough for one (unix(7)); `directory`: an open descriptor of `folder`."""
-    return f"/proc/self/fd/{directory}/{application}{_SUFFIX}"
+    return f"/proc/self/fd/{directory}/{application}{suffix}"
 
 
-def connect(application: str) -> socket.socket:
+@contextlib.contextmanager
+def awaiting_driver(job: str) -> Iterator[socket.socket]:
+    """Listen for the driver of a job's own application."""
+    directory = os.open(folder(), os.O_PATH)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(short_path(job, directory, _SUBMITTER))
+            listener.listen(1)
+            yield listener
+    finally:
+        (folder() / f"{job}{_SUBMITTER}").unlink(missing_ok=True)
+        os.close(directory)
+
+
+def connect_to_submitter(job: str) -> socket.socket:
+    """Connect, as the driver of a job's own application, to its submitter. Raises OSError where that is gone."""
+    return connect(job, _SUBMITTER)
+
+
+def note_end(job: str, why: str) -> None:
+    """Keep the reason why a job's own application ends."""
+    with contextlib.suppress(OSError):
+        (job_storage(job) / _END).write_text(why)
+
+
+def over(application: str, job: str) -> str:
+    """Return the words about an application that has ended, with its driver's last note where the application was the job's own."""
+    try:
+        why = (job_storage(job) / _END).read_text()
+    except OSError:
+        why = f"its driver's log is {log}" if (log := driver_log(job)).exists() else ""
+    return OVER.format(application) + (f": {why}" if why else "")
+
+
+def driver_log(job: str) -> Path:
+    """Return the place of the log of the driver of a job's own application."""
+    return job_storage(job) / "driver.log"
+
+
+def connect(application: str, suffix: str = _SUFFIX) -> socket.socket:
     """Connect to the bridge of an application. Raises OSError where there is none."""
     directory = os.open(folder(), os.O_PATH)
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(short_path(application, directory))
+        connection.connect(short_path(application, directory, suffix))
     except OSError:
         connection.close()
         raise

@@ -57,6 +57,7 @@ EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the erro
 PULSE = 1.0  # s between two looks at the executors, while something waits
 BEGINS_WITHIN = 3.0  # s after which a task that Spark was asked for is said to wait
 JVM_DIED = "the JVM of its driver died"
+LAST_TASKS = 30.0  # s for the tasks of a job that is over; they are cancelled before
 Key = tuple[str, int]
 log = logging.getLogger(__name__)
 _bridges: dict[str, Bridge] = {}
@@ -93,6 +94,7 @@ class Job:
     state: str = "submitting"
     waits: dict[str, Any] | None = None  # as its master was told
     sending: threading.Lock = attrs.field(factory=threading.Lock)
+    has_left: threading.Event = attrs.field(factory=threading.Event)  # its state is final
 
     def tell(self, **message: Any) -> None:
         """Send to the master, where it is still there."""
@@ -129,23 +131,23 @@ class Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(path, Call)
 
 
-def bridge_of(context: Any) -> Bridge:
-    """Return the bridge of a SparkContext; open it where it is not open yet."""
+def bridge_of(context: Any, only: str = "") -> Bridge:
+    """Return the bridge of a SparkContext; open it where it is not open yet. `only`: the one job that it takes."""
     with _opening:
         application = str(context.applicationId)
         if application not in _bridges:
-            _bridges[application] = Bridge(context)
+            _bridges[application] = Bridge(context, only)
         return _bridges[application]
 
 
 class Bridge:
     """The bridge of one application, for the life of its context."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, only: str = "") -> None:
         from pyspark.cloudpickle import register_pickle_by_value
 
         self.application = str(context.applicationId)
-        self._context, self._jobs = context, dict[str, Job]()
+        self._context, self._only, self._jobs = context, only, dict[str, Job]()
         self._by_tag: dict[str, tuple[Job, Key]] = {}
         self._by_stage: dict[int, Task] = {}
         self._numbers = itertools.count()
@@ -171,6 +173,8 @@ class Bridge:
 
     def answer_submit(self, job: str, token: str, files: Sequence[Sequence[Any]], pool: str) -> dict[str, Any]:
         """Take a job whose master will follow. `files`: name in the container, path here, whether it is unpacked."""
+        if self._only not in ("", job):
+            raise PermissionError(f"it is that of {self._only} alone")
         shipped = [(name, self._ship(job, name, Path(path)), is_archive) for name, path, is_archive in files]
         with self._lock:
             self._jobs[job] = Job(job, token, shipped, pool)
@@ -183,6 +187,10 @@ class Bridge:
     def answer_state(self, job: str) -> str:
         """Return `submitting`, `running`, `ended` or `failed` (its master is gone); `unknown`."""
         return self._jobs[job].state if job in self._jobs else "unknown"
+
+    def answer_is_open(self) -> bool:
+        """Tell whether the application takes jobs: one that was started for a job takes no other."""
+        return not self._only
 
     def answer_jobs(self) -> list[str]:
         return list(self._jobs)
@@ -211,6 +219,15 @@ class Bridge:
         """Cancel all of a job, and end its master's connection."""
         if job in self._jobs:
             self._leave(self._jobs[job], "ended")
+
+    def wait_for_end(self, job: str) -> str:
+        """Wait until a job has ended and nothing of it runs any more; returns its state."""
+        ours = self._jobs[job]
+        ours.has_left.wait()
+        end = time.monotonic() + LAST_TASKS
+        while any(not task.has_ended for task in list(ours.tasks.values())) and time.monotonic() < end:
+            time.sleep(0.1)
+        return ours.state
 
     def _ship(self, job: str, name: str, path: Path) -> str:
         """Have Spark bring a file to its executors, and return its name there. The runtime is named by its content."""
@@ -269,6 +286,7 @@ class Bridge:
             tasks = list(job.tasks.values())
         for task in tasks:
             self._release(task, within)
+        job.has_left.set()
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Begin an agent in a Spark task, and a master beside the driver.
+"""Begin an agent in a Spark task, and a master beside the driver, on its submitter's machine or on a node.
 
 The agent outlives nothing: it gets SIGTERM when the Python worker dies that started it, by Spark's cancelling, by the loss of its executor
 or by the end of its application.
@@ -85,3 +85,17 @@ def client_side_master(application: str, payload: Mapping[str, Any]) -> MasterCo
     from trainmaster.engines.spark.master.engine import BesideDriver
 
     return BesideDriver(application, payload)
+
+
+def master() -> tuple[str, dict[str, Any], MasterContainer]:
+    """Return (the job's directory on this node, the master's payload, its place), as the driver writes them to our stdin."""
+    from trainmaster.engines.spark.master.engine import BesideDriver
+
+    payload: dict[str, Any] = json.load(sys.stdin)
+    directory = os.path.abspath(os.path.join("jobs", payload["job_id"]))
+    os.makedirs(directory, mode=0o700)
+    for name in ("job", "site"):
+        with open(os.path.join(directory, f"{name}.json"), "w") as file:
+            json.dump(payload.pop(name), file)
+    os.environ.update(payload["stores"])
+    return directory, payload, BesideDriver(f"{payload['application']}/{payload['job_id']}", payload)

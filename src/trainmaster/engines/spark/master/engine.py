@@ -40,7 +40,6 @@ AFTER_GRACE = 15.0  # s that an agent has to go by itself, beyond its role's gra
 NOTICE = 60.0  # s that a task on a decommissioned executor is given to hear; Spark lets it end by itself, unless its cluster does not
 SECRET = ("token", "secrets", "stores")  # of an agent's spec
 GPU = "gpu"  # Spark's name of the resource
-OVER = "its application {} has ended, and with it all tasks"
 
 
 class BesideDriver(MasterContainer):
@@ -69,7 +68,7 @@ class SparkMaster(MasterSide):
             set()
         )  # asked of Spark together and not begun: all are reported together, for a gang is sized by that
         self._begun: list[Granted] = []
-        self._over = OVER.format(application)
+        self._told = ""  # how the application ended, by its bridge
         self._lacking: Mapping[str, Any] | None = None  # the wait for executors that the application has not
         self._overdue: asyncio.TimerHandle | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -82,7 +81,7 @@ class SparkMaster(MasterSide):
                 wire.short_path(self._application, directory), limit=wire.LIMIT
             )
         except OSError as error:
-            raise EngineFailed(OVER.format(self._application), anchor="spark-application") from error
+            raise EngineFailed(self._over, anchor="spark-application") from error
         finally:
             os.close(directory)
         self._send(verb="follow", job=self._payload["job_id"], token=self._payload["token"])
@@ -144,6 +143,10 @@ class SparkMaster(MasterSide):
             self._writer.close()
 
     # -- the bridge --
+
+    @property
+    def _over(self) -> str:
+        return self._told or wire.over(self._application, str(self._payload["job_id"]))
 
     def _send(self, **message: Any) -> None:
         if self._writer is not None:
@@ -209,7 +212,7 @@ class SparkMaster(MasterSide):
         self._time_out(waits if waits and waits["is_lacking"] else None)
 
     def _take_over(self, message: Mapping[str, Any]) -> None:
-        self._over = f"{message['over']} ({self._application}), and with it all tasks"
+        self._told = f"{message['over']} ({self._application}), and with it all tasks"
 
     def _time_out(self, waits: Mapping[str, Any] | None) -> None:
         """Refuse, after `timeouts.start`, an ask that the application lacks the executors for; None: it lacks none."""

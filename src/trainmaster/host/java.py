@@ -1,4 +1,4 @@
-"""The Java of this machine that runs the daemons of Hadoop and Spark."""
+"""The Java of this machine that runs Hadoop and Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find_java(program: str, versions: range) -> str:
     mend = f"get a Java of version {versions[0]} to {versions[-1]}: apt-get install openjdk-17-jdk-headless, or set JAVA_HOME"
     if path is None:
         raise BadInput(
-            f"there is no Java {f'in JAVA_HOME ({home})' if home else 'on the path'}, which {program}'s daemons need",
+            f"there is no Java {f'in JAVA_HOME ({home})' if home else 'on the path'}, which {program} needs",
             mend=mend,
             anchor="no-java",
         )

@@ -1,21 +1,22 @@
 """The Spark of this machine: the directory of its jars and scripts, its version, and the Java and Python that go with it.
 
-It is `SPARK_HOME`, else the directory of the package `pyspark` in the environment of this process. Both have the same layout; pyspark
-brings the jars of the whole standalone cluster. pyspark is looked up, and never imported.
+It is `SPARK_HOME`, else that of the `spark-submit` on the path, else the directory of the package `pyspark` in the environment of this
+process. All have the same layout; pyspark brings the jars of the whole standalone cluster. pyspark is looked up, and never imported.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
 
-from trainmaster.clusters.java import find_java
 from trainmaster.core.errors import BadInput
+from trainmaster.host.java import find_java
 
 JAVAS = {3: range(11, 18), 4: range(17, 22)}  # Spark's major version -> Java's, as Spark's documents have them
 _CORE = re.compile(r"spark-core_[\d.]+-(\d+)\.(.+)\.jar")
@@ -34,6 +35,10 @@ class Home:
         return str(self.folder / "bin" / "spark-class")
 
     @property
+    def spark_submit(self) -> str:
+        return str(self.folder / "bin" / "spark-submit")
+
+    @property
     def python(self) -> str:
         """The Python for drivers and executors: of the environment that the package pyspark is in, else the present one."""
         environment = self.folder.parents[3] if len(self.folder.parents) > 3 else self.folder
@@ -46,15 +51,19 @@ class Home:
 
 
 def find_home(folder: Path | None = None) -> Home:
-    """Return the Spark in `folder`, else that of SPARK_HOME, else that of the package pyspark. Raises BadInput where there is none."""
+    """Return the Spark in `folder`, else that of SPARK_HOME, of the path, of the package pyspark. Raises BadInput where there is none."""
     if folder is not None:
         return _home(folder, str(folder))
     if place := os.environ.get("SPARK_HOME"):
         return _home(Path(place), f"SPARK_HOME={place}")
+    if script := shutil.which("spark-submit"):
+        directory = Path(script).resolve().parents[1]
+        if (directory / "jars").is_dir():  # the script of a package lies in its environment
+            return _home(directory, script)
     package = find_spec("pyspark")
     if package is None or package.origin is None:
         raise BadInput(
-            "there is no Spark here: SPARK_HOME is not set, and the package pyspark is not installed",
+            "there is no Spark here: SPARK_HOME is not set, no spark-submit is on the path, and the package pyspark is not installed",
             place=sys.prefix,
             mend="pip install 'trainmaster[spark]', or set SPARK_HOME",
             anchor="no-spark",
