@@ -20,6 +20,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -58,11 +59,12 @@ class Feed:
         `rows`: of a batch at most; 0: about 1 MiB of them. Raises EngineFailed where the job has failed, and Spark's own errors.
         """
         for _ in range(epochs):
-            feeders = _feeders(self._context, data, rows)
-            answer = self._ask("begin", partitions=feeders.getNumPartitions())
+            partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
+            answer = self._ask("begin", partitions=partitions)
             if answer["do"] == "stop":
                 return
-            self._rounds[answer["round"]] = feeders, rows
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE)
+            self._rounds[answer["round"]] = _feeders(data, task)
             self._run(answer["round"], None)
             self._feed_lost()
 
@@ -104,11 +106,9 @@ class Feed:
 
     def _run(self, number: int, partitions: list[int] | None) -> None:
         """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile."""
-        feeders, rows = self._rounds[number]
-        task = feeding.Task(self._link, number, rows, ARCHIVE)
         self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
         try:
-            self._context.runJob(feeders.mapPartitionsWithIndex(task), list, partitions)
+            self._context.runJob(self._rounds[number], list, partitions)
         except Exception as error:
             figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
@@ -149,11 +149,18 @@ def link_of(job: str, name: str, role: str | None = None) -> dict[str, Any]:
     return {**link, "addresses": list(record.addresses), "certificate": (folder / CERTIFICATE_FILE).read_text()}
 
 
-def _feeders(context: Any, data: Any, rows: int) -> Any:
-    """Return an RDD whose partitions are to be fed: rows, or batches of Arrow where the data are a DataFrame and pyarrow is there."""
-    if not hasattr(data, "mapInArrow"):
-        return data
-    return data.rdd
+def _is_frame(data: Any) -> bool:
+    return hasattr(data, "mapInArrow")
+
+
+def _feeders(data: Any, task: feeding.Task) -> Any:
+    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where pyarrow is there."""
+    if not _is_frame(data):
+        return data.mapPartitionsWithIndex(task)
+    if find_spec("pyarrow") is None:
+        log.warning("the DataFrame is fed row by row, since there is no pyarrow: as batches of Arrow it is much faster")
+        return data.rdd.mapPartitionsWithIndex(task)
+    return data.mapInArrow(task.arrow, "batches long").rdd
 
 
 def _ship(context: Any) -> None:

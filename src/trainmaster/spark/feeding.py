@@ -18,6 +18,25 @@ class Task:
 
     def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[int | None]:
         """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        partition = self._partition(index)
+        from trainmaster.runtime.feed.rows import ROWS, batches
+
+        yield partition.feed(batches(rows, self.rows or ROWS))
+
+    def arrow(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Be the function of `DataFrame.mapInArrow`."""
+        import pyarrow
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = self._partition(context.partitionId())
+        from trainmaster.runtime.feed.arrow import batches_of
+
+        count = partition.feed(batches_of(batches, self.rows))
+        yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
+
+    def _partition(self, index: int) -> Any:
         import sys
 
         from pyspark import SparkFiles, TaskContext
@@ -26,9 +45,7 @@ class Task:
         if path not in sys.path:
             sys.path.append(path)
         from trainmaster.runtime.feed.partition import Partition
-        from trainmaster.runtime.feed.rows import ROWS, batches
 
         context = TaskContext.get()
         assert context is not None
-        partition = Partition(self.link, (self.number, index), context.taskAttemptId())
-        yield partition.feed(batches(rows, self.rows or ROWS))
+        return Partition(self.link, (self.number, index), context.taskAttemptId())

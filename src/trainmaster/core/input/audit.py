@@ -68,7 +68,7 @@ class Audit:
     @property
     def ok(self) -> bool:
         """Tell whether no shard was counted twice, by a barred attempt, or against a restored set. See `complete` for missing shards."""
-        return not any(entry.faults for entry in (*self.inputs, *self.feeds))
+        return not any(entry.faults for entry in self.inputs) and not any(entry.faults for entry in self.feeds)
 
     @property
     def complete(self) -> bool:
