@@ -19,6 +19,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from trainmaster.client.api import Run
 
 ARCHIVE = "trainmaster-runtime.zip"
+_LOOK = 0.1  # s between two looks for a job's master
 log = logging.getLogger(__name__)
 _shipped: set[str] = set()  # applications whose executors have the archive
 
@@ -47,7 +49,7 @@ class Feed:
 
     def __init__(self, spark: Any, run: Run, name: str = "input", role: str | None = None) -> None:
         self._context = context_of(spark)
-        self._link = link_of(run.id, name, role)
+        self._link = link_of(run, name, role)
         self._master = Master(self._link)
         self._rounds: dict[int, Any] = {}  # those that were fed, and may have to be fed again
         _ship(self._context)
@@ -124,13 +126,14 @@ class Feed:
             raise EngineFailed(str(error), mend=f"see what became of it: tm status {self._link['job']}") from error
 
 
-def link_of(job: str, name: str, role: str | None = None) -> dict[str, Any]:
-    """Return how feeders reach a job's master, and what they feed. Raises BadInput where the job has no such feed."""
+def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
+    """Return how feeders reach a job's master, once there is one, and what they feed. Raises BadInput where the job has no such feed."""
     from trainmaster.client.jobs.past import described
     from trainmaster.client.jobs.places import CERTIFICATE_FILE, TOKEN_FILE, job_storage, master_socket
     from trainmaster.log.epochs import read_master
     from trainmaster.log.storage import place_of, storage_for
 
+    job = run.id
     roles = [known.name for known in described(job).roles.values() if name in known.feed]
     if (role is None and len(roles) != 1) or (role is not None and role not in roles):
         raise BadInput(
@@ -141,12 +144,17 @@ def link_of(job: str, name: str, role: str | None = None) -> dict[str, Any]:
     folder = job_storage(job)
     token = (folder / TOKEN_FILE).read_text().strip()
     link = {"job": job, "token": token, "role": roles[0] if role is None else role, "feed": name}
-    if (socket := master_socket(job)).exists():
-        return {**link, "socket": str(socket)}
-    record = read_master(storage_for(place_of(folder)), token)
-    if record is None:
-        raise EngineFailed(f"no master of {job} has said where it is", mend=f"see what it waits for: tm status {job}")
-    return {**link, "addresses": list(record.addresses), "certificate": (folder / CERTIFICATE_FILE).read_text()}
+    storage, socket = storage_for(place_of(folder)), master_socket(job)
+    while not socket.exists():
+        if (record := read_master(storage, token)) is not None:
+            if record.addresses[0].startswith("unix:"):
+                return {**link, "socket": record.addresses[0].removeprefix("unix:")}
+            certificate = (folder / CERTIFICATE_FILE).read_text()
+            return {**link, "addresses": list(record.addresses), "certificate": certificate}
+        if (status := run.status())["state"] in ("succeeded", "failed", "killed"):
+            raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")
+        time.sleep(_LOOK)  # its master is about to begin
+    return {**link, "socket": str(socket)}
 
 
 def _is_frame(data: Any) -> bool:
