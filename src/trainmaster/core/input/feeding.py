@@ -60,6 +60,7 @@ class _Ring:
     host: str = ""
     socket: str = ""
     has_stopped: bool = False
+    is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int]] = attrs.field(
         factory=dict
     )  # by feeder: bytes and rows granted since its agent's last word
@@ -164,10 +165,12 @@ class Feed:
 
     def is_read(self, expected: Collection[str]) -> bool:
         """Tell whether each of the tasks has read as far as it is permitted to, or wants nothing more; and so none begins anew."""
+        if not self.agreed:
+            return all(partition.is_read for partitions in self._rounds for partition in partitions)
         read = {
             key[0] for key, ring in self._rings.items() if ring.has_stopped or ring.base + ring.delivered >= self.permit
         }
-        return not self.agreed or read >= set(expected)
+        return read >= set(expected)
 
     def has_lost(self) -> bool:
         """Tell whether some partition must run again."""
@@ -175,8 +178,12 @@ class Feed:
 
     def limits(self) -> dict[RingKey, tuple[int | None, bool]]:
         """Return for each ring the rows that its reader may have (None: all), and whether these are the last."""
+        # Without an agreement some reader gets what was lost: that one is told the end later.
+        ends = self.has_ended and (self.agreed or self.has_stopped or not self.has_lost())
+        for ring in self._rings.values():
+            ring.is_over = ring.is_over or ends
         return {
-            key: (self.permit - ring.base if self.agreed else None, self.has_ended) for key, ring in self._rings.items()
+            key: (self.permit - ring.base if self.agreed else None, ring.is_over) for key, ring in self._rings.items()
         }
 
     # -- rounds --
@@ -198,7 +205,10 @@ class Feed:
         self.is_fixed = self.has_ended = True
 
     def figures(self, number: int) -> dict[str, Any]:
-        """Return how many partitions of a round were read, and those that must run again. Raises LookupError."""
+        """Return how many partitions of a round were read, and those that must run again. Raises LookupError.
+
+        The last batches of a reader that got all of its ring count too: programs release these when they hear the end.
+        """
         partitions = self._rounds[number]
         if self.has_stopped or (self.has_ended and self.agreed):
             return {"partitions": len(partitions), "read": len(partitions), "lost": [], "why": ""}
@@ -206,7 +216,7 @@ class Feed:
             index: why for index, partition in enumerate(partitions)
             if not partition.is_read and (why := _lost(partition)) is not None
         }  # fmt: skip
-        read = sum(partition.is_read for partition in partitions)
+        read = sum(partition.is_read or self._is_handed_out(partition) for partition in partitions)
         return {"partitions": len(partitions), "read": read, "lost": list(lost), "why": next(iter(lost.values()), "")}
 
     # -- feeders --
@@ -308,11 +318,27 @@ class Feed:
             room = ring.room - sum(size for size, _ in granted)
             rows = ring.rows + sum(count for _, count in granted)
             is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
-            if ring.has_stopped or not self._is_near(key, ask) or is_ahead or (room < ask.size <= ring.largest):
+            if (
+                ring.has_stopped
+                or ring.is_over
+                or not self._is_near(key, ask)
+                or is_ahead
+                or (room < ask.size <= ring.largest)
+            ):
                 continue
             need = (rows if self.agreed else 0, -room, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
+
+    def _is_handed_out(self, partition: _Partition) -> bool:
+        if partition.count is None or self.agreed:
+            return False
+        for piece in partition.pieces:
+            end = partition.count if piece.end is None else piece.end
+            ring = None if piece.ring is None else self._rings[piece.ring]
+            if not partition.read.covers(piece.first, end) and (ring is None or ring.delivered < ring.supply):
+                return False
+        return True
 
     def _is_near(self, key: RingKey, ask: Claim) -> bool:
         """Tell whether a feeder can write into a ring: as yet only on its own machine."""

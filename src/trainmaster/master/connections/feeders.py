@@ -191,7 +191,7 @@ class Feeders:
 
     def _end(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         expected = self._expected(question["role"])
-        if not feed.is_fixed and feed.has_lost():
+        if not (feed.is_fixed and feed.agreed) and feed.has_lost():
             return {"do": "lost"}
         if not feed.is_fixed:
             feed.advance(expected)
