@@ -78,7 +78,7 @@ def hang(path: str, where: str) -> None:
     channel = Channel(path, "feed")
     layout = Layout(columns(0, 0, 0, 10))
     if where != "greeted":
-        channel.send({"op": "reserve", "number": [0, 0, 0], "size": layout.size})
+        channel.send({"op": "reserve", "number": [0, 0, 0], "size": layout.size, "rows": layout.rows})
         answer = channel.receive()
         assert answer is not None
         if where in ("half", "written"):

@@ -129,7 +129,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         workplace=Workplace(work, private), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
         environ=_environ(spec), environment=spec.get("environment") or "", secrets=dict(spec.get("secrets") or {}),
-        report=agent.channel.report, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
+        report=agent.channel.report, send=agent.channel.ask, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
         transport=str(spec.get("transport") or "auto"),
         devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),

@@ -105,6 +105,8 @@ class Agent:
             self.leasing.answered(message)
         elif kind == "waits":
             self.place.programs.waits.answered(message)
+        elif kind == "feeds" and self.place.feeds is not None:
+            self.place.feeds.answered(message)
         elif kind == "log-end-kept" and isinstance(self._shipping, Tails):
             self._shipping.receive(message)
         elif kind == "tokens" and self.tokens is not None:
@@ -145,6 +147,8 @@ class Agent:
             self.place.programs.drop(name, ranges)
         self.place.programs.wake()
         self.place.programs.waits.tell(anew=True)
+        if self.place.feeds is not None:
+            self.place.feeds.tell(anew=True)
 
     def disconnected(self) -> None:
         self.follows.clear()

@@ -98,11 +98,12 @@ class Orders:
         """Return the bytes of the container beside the program's memory: the overhead, and the JVM of each Hadoop format."""
         read = [input_ for input_ in uses(self.job, role.name) if input_.format.startswith(HADOOP)]
         written = [output for output in writes(self.job, role.name) if output.format.startswith(HADOOP)]
+        rings = sum(feed.memory for feed in role.feed.values())
         if not read and not written:
-            return role.resources.overhead
+            return role.resources.overhead + rings
         from trainmaster.data.formats.hadoop_formats import memory
 
-        return role.resources.overhead + sum(map(memory, read)) + sum(map(memory, written))
+        return role.resources.overhead + rings + sum(map(memory, read)) + sum(map(memory, written))
 
     def _memory(self, role: Role, task: Task) -> int:
         """Return the bytes that the program may use: after out-of-memory more than its role says, as far as the engine can grant it."""
@@ -211,6 +212,7 @@ class Orders:
             "memory": self._memory(role, task),
             "stall": None if role.idles else self.job.timeouts.stall,
             "warm": {"overhead": role.resources.overhead, "store": placed.store} if role.warm else {},
+            **({"feeds": {name: feed.memory for name, feed in role.feed.items()}} if role.feed else {}),
         }
 
     def ahead(self, payload: Mapping[str, Any]) -> list[str]:

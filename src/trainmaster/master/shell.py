@@ -41,6 +41,7 @@ from trainmaster.host.allowance import signal_name, signal_number
 from trainmaster.log.storage import Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.connections.feed import Feed
+from trainmaster.master.connections.feeders import Feeders
 from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
@@ -93,6 +94,7 @@ class Shell:
         self._pulse, self._began = Pulse(), time.monotonic()
         self.agents = Agents(self)
         self.feed = Feed(self)
+        self.feeders = Feeders(self)
         self._measuring: Measuring | None = None  # from the first sample on
         self._tokens: Tokens | None = None
         self._handed_back = asyncio.Event()  # an agent has said which tokens it has
@@ -210,6 +212,8 @@ class Shell:
             connection.send({"type": "lease", "id": message.get("id"), "epoch": self.epoch, **answer})
         elif kind == "waits":
             self._push(self.turns.coordinate(connection.task, message))
+        elif kind == "feeds":
+            self.feeders.heard(connection, message)
         elif kind == "log-end":
             await self._keep_end(connection, message)
         elif kind == "tokens" and self._tokens is not None:
@@ -271,6 +275,9 @@ class Shell:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._handed_back.wait(), HANDED)
         return report
+
+    async def supply(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self.feeders.answer(question)
 
     async def dump(self, task: str, by: str = "a user") -> None:
         await self._act_on_program("dump", task, by)
@@ -350,6 +357,7 @@ class Shell:
             await self._write(turn)
             await self.feed.publish(turn.events)
             self._measure(turn.events)
+            self.feeders.follow(turn.events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
             if self._snapshot_due() and self._record.synced >= self.state.n:
                 self._kept = self.state.n

@@ -109,6 +109,10 @@ class Acts(Protocol):
         """Take newer tokens of a secure cluster; return those that the job has now. Raises ValueError where it takes none."""
         ...
 
+    async def supply(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a feeder or its driver: see `master.connections.feeders`. Raises ValueError."""
+        ...
+
     async def dump(self, task: str, by: str = "") -> None:
         """Write the stacks of a task's programs into its log."""
         ...

@@ -113,6 +113,7 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "speed": lambda event: speed_words(event["rate"], event["unit"]),
     "wish": _wish,
     "way": _way,
+    "end": lambda event: "" if event["rows"] is None else f": each of its tasks reads {event['rows']:,} rows",
     "deed": lambda event: DEEDS[event["action"]].format_map(event),
     "advice": lambda event: advice_words(event["role"], event["members"], event),
     "sizes": lambda event: ", ".join(f"{size} x {role}" for role, size in event["sizes"].items()),

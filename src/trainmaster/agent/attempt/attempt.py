@@ -38,7 +38,7 @@ from trainmaster.agent.input.streaming import Records
 from trainmaster.agent.output.capture import Output
 from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.host.allowance import signal_name, signal_number
 
@@ -284,6 +284,7 @@ class Attempt:
         environ = self._environ(order["env"])
         copies = tuple(filled(self.place, copy) for copy in order["copies"] or [{}])
         copies = self._errors.variables(environ, copies, f"{site.private}/errors-{self.number}")
+        environ |= await self._open_feeds(order["feeds"])
         launch = Launch(
             order["command"] if isinstance(order["command"], str) else tuple(order["command"]), site.cwd,
             environ, self.place.allowance, copies,
@@ -308,6 +309,24 @@ class Attempt:
         place, say = self.place, lambda line: self._output.write(line) if self._output else None
         side_process = SideProcess(environ, place.workplace.cwd, place.materials.private, self._halt, say)
         return Records(source, sink, side_process, self._progress.fed)
+
+    async def _open_feeds(self, sizes: Mapping[str, int]) -> dict[str, str]:
+        """Make the rings of the role's feeds; return the variables that lead the program to them."""
+        if not sizes:
+            return {}
+        if self.place.feeds is None:
+            from trainmaster.agent.input.feeds import Feeds
+
+            self.place.feeds = Feeds(os.path.dirname(self.place.programs.path), self.place.send, self.place.report)
+        try:
+            variables: dict[str, str] = await self.place.feeds.open(self.number, sizes)
+        except TrainmasterError as error:
+            raise failed("staging-failed", error) from error
+        return variables
+
+    def _close_feeds(self) -> None:
+        if self.place.feeds is not None:
+            self.place.feeds.close()
 
     def _report_started(self) -> None:
         assert self._program is not None
@@ -411,6 +430,8 @@ class Attempt:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             self._over_at = time.monotonic()
             self.course.end_program()
+            if ending.done():
+                self._close_feeds()  # what the program read is reported before its death
             if records.failing.done():
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
@@ -479,6 +500,7 @@ class Attempt:
             self._report_death(failure, outcome)
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
+        self._close_feeds()
         await self.place.end_programs(self.course.is_stopped)
         if not outcome.well or not self.course.enter(EXITED):
             await self._finish(failure, outcome)
@@ -555,6 +577,7 @@ class Attempt:
         if not self.course.end():
             return
         self._halt.set()
+        self._close_feeds()
         await self.place.end_programs(self.course.is_stopped)
         self._end_log()
         await self._report_end(failure, outcome)

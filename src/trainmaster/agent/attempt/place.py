@@ -59,6 +59,8 @@ class Place:
     patience: float = 600.0  # s that a storage may be away
     threads: Threads = attrs.field(factory=Threads)
     prepared: bool = False  # the role's `prepare` command has run
+    send: Callable[[dict[str, Any]], None] = lambda message: None  # to the master, which acknowledges nothing of it
+    feeds: Any = None  # `agent.input.feeds.Feeds`, where the role has feeds
     keeper: Any = None  # of a template for warm restarts (`agent.warm.keeper`), once an attempt has begun
     blamed_port: bool = False
     _memory: Any = None

@@ -41,7 +41,7 @@ def command(job: str) -> None:
     if wants_json():
         print_json(verdict.to_json())
     else:
-        for line in verdict.lines() or [f"{job} reads no input as shards: there is nothing to count"]:
+        for line in verdict.lines() or [f"{job} reads no input as shards, and no feed: there is nothing to count"]:
             click.echo(line)
     if not verdict.ok:
         raise click.exceptions.Exit(1)

@@ -42,6 +42,9 @@ class ActsOn:
     async def renew(self, tokens: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(f"this is done where the user's tickets are: tm renew {self._job}")
 
+    async def supply(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise ValueError("feeders ask the job's master itself")
+
     async def cut(self, task: str, seconds: float, by: str) -> None:
         await _done(actions.cut, self._job, task, seconds)
 

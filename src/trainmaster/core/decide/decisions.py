@@ -14,6 +14,7 @@ from typing import Any
 from trainmaster.core.decide import autoscaling, failures, limits, poison, stragglers
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
+from trainmaster.core.input.feeding import is_range
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
@@ -96,6 +97,10 @@ def _user_acted(state: State, stimulus: stimuli.UserActed, now: float) -> list[F
         return []
     return [("user-acted", {"by": stimulus.by, "action": stimulus.action, "task": stimulus.task,
                             "attempt": state.tasks[stimulus.task].attempt, "detail": stimulus.detail})]  # fmt: skip
+
+
+def _feed_ended(state: State, stimulus: stimuli.FeedEnded, now: float) -> list[Fact]:
+    return [("feed-ended", {"role": stimulus.role, "feed": stimulus.feed, "rows": stimulus.rows})]
 
 
 def _storage_lost(state: State, stimulus: stimuli.StorageLost, now: float) -> list[Fact]:
@@ -354,6 +359,16 @@ def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]
     return [] if payload is None else [("shards-done", payload)]
 
 
+def _feed_read(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Return what an attempt was fed and read; also of one that has just ended, whose agent reports the last of it first."""
+    if data.get("feed") not in state.role(task).feed or task.phase not in READING:
+        return []
+    if not all(isinstance(data.get(name), list) and all(map(is_range, data[name])) for name in ("fed", "read")):
+        return []  # not what an agent of ours says
+    fact = {name: data.get(name, 0) for name in ("feed", "fed", "read", "rows")}
+    return [("feed-read", fact | ({"left": data["left"]} if data.get("left") else {}))]
+
+
 def _shards_begun(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     begun = poison.known_rows(state, data.get("begun"))
     return [("shards-begun", {"begun": begun})] if begun and task.phase in READING else []
@@ -374,6 +389,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "warned": _trouble,
     "shards-done": _shards_done,
     "shards-begun": _shards_begun,
+    "feed-read": _feed_read,
     "left": _left,
 }
 
@@ -435,6 +451,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.GivenUp: _given_up,
     stimuli.SaveRequested: _save,
     stimuli.UserActed: _user_acted,
+    stimuli.FeedEnded: _feed_ended,
     stimuli.StorageLost: _storage_lost,
     stimuli.SecretsLost: _secrets_lost,
     stimuli.Measured: _measured,

@@ -433,6 +433,14 @@ def _rewound(state: State, data: Data, at: float) -> None:
         state.touch(task)
 
 
+def _feed_read(state: State, task: Task, data: Data, at: float) -> None:
+    """Change nothing: the master of a feed lives as long as its feeders, and `core.input.feeding` knows what was read."""
+
+
+def _feed_ended(state: State, data: Data, at: float) -> None:
+    """Change nothing, as above."""
+
+
 def _trouble(state: State, task: Task, data: Data, at: float) -> None:
     task.trouble = {name: data[name] for name in ("what", "detail", "bytes") if name in data} | {"at": at}
     if kind := loss_kind(str(data.get("what"))):
@@ -561,6 +569,8 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "shards-begun": _report(_shards_begun),
     "shard-failed": _shards("shard-failed"),
     "shard-set-aside": _shards("shard-set-aside"),
+    "feed-read": _report(_feed_read),
+    "feed-ended": _feed_ended,
     "checkpoint-saved": _report(_checkpoint_saved),
     "rewound": _rewound,
     "save-requested": save_requested,

@@ -45,22 +45,39 @@ class InputAudit:
 
 
 @attrs.frozen(slots=True)
+class FeedAudit:
+    """The account of one feed by the log, of all attempts. `rows`: those that programs got; `left`: those that were fed for nobody."""
+
+    feed: str
+    rounds: int
+    batches: int  # read
+    again: int  # fed a second time, since their first reader was lost
+    rows: int
+    left: int
+    end: int | None  # the rows that each task was to read
+    faults: tuple[str, ...]
+
+
+@attrs.frozen(slots=True)
 class Audit:
-    """The verdict over all inputs read as shards."""
+    """The verdict over all inputs read as shards, and all feeds."""
 
     inputs: tuple[InputAudit, ...]
+    feeds: tuple[FeedAudit, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Tell whether no shard was counted twice, by a barred attempt, or against a restored set. See `complete` for missing shards."""
-        return not any(entry.faults for entry in self.inputs)
+        return not any(entry.faults for entry in self.inputs) and not any(entry.faults for entry in self.feeds)
 
     @property
     def complete(self) -> bool:
         return all(entry.complete for entry in self.inputs)
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, "complete": self.complete, "inputs": [attrs.asdict(entry) for entry in self.inputs]}
+        feeds = {"feeds": [attrs.asdict(entry) for entry in self.feeds]} if self.feeds else {}
+        inputs = [attrs.asdict(entry) for entry in self.inputs]
+        return {"ok": self.ok, "complete": self.complete, "inputs": inputs, **feeds}
 
     def lines(self) -> list[str]:
         """Return the verdict for people, one fact a line."""
@@ -81,6 +98,12 @@ class Audit:
             lines += [f"  set aside, not counted: {place}" for place in entry.set_aside_places]
             lines += [f"  not counted: shards {first} to {end - 1}" for first, end in entry.missing]
             lines += [f"  fault: {fault}" for fault in entry.faults]
+        for feed in self.feeds:
+            end = "" if feed.end is None else f", each task {feed.end:,}"
+            again = f", {feed.again:,} of them fed again after a loss" if feed.again else ""
+            left = f", {feed.left:,} rows left over" if feed.left else ""
+            lines.append(f"{feed.feed}: {feed.batches:,} batches read once{again}; {feed.rows:,} rows read{end}{left}")
+            lines += [f"  fault: {fault}" for fault in feed.faults]
         return lines
 
 
@@ -92,6 +115,7 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
     books = {name: _Book(name, table) for name, table in (tables or {}).items()}
     written_off: dict[str, int] = {}
     sets: dict[str, Mapping[str, Any]] = {}
+    feeds: dict[str, _Feed] = {}
     for event in whole(events):
         data = event.data
         if event.type == "attempt-written-off":
@@ -100,6 +124,14 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
             sets[str(data["set"])] = data.get("marks") or {}
         elif event.type == "inputs-listed" and (checkpoint := data.get("checkpoint")):  # a set of an earlier job
             sets[str(checkpoint["set"])] = checkpoint.get("marks") or {}
+        elif event.type in ("feed-read", "feed-ended"):
+            role = data["role"] if event.type == "feed-ended" else data["task"].rpartition(":")[0]
+            name = f"{role}.feed.{data['feed']}"
+            feed = feeds.setdefault(name, _Feed(name))
+            if event.type == "feed-ended":
+                feed.end = data["rows"]
+            else:
+                feed.note(event, barred=data["attempt"] <= written_off.get(data["task"], 0))
         elif event.type in ("shards-done", "shards-returned", "shard-set-aside"):
             book = books.setdefault(data["input"], _Book(data["input"], None))
             if event.type == "shards-returned":
@@ -108,7 +140,48 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
                 book.set_aside(event)
             else:
                 book.done(event, barred=data["attempt"] <= written_off.get(data["task"], 0))
-    return Audit(tuple(book.closed() for book in books.values()))
+    return Audit(tuple(book.closed() for book in books.values()), tuple(feed.closed() for feed in feeds.values()))
+
+
+class _Feed:
+    """The account of one feed while the events are read. A partition is (round, partition)."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.end = name, None
+        self._fed: dict[tuple[int, int], RangeSet] = {}
+        self._read: dict[tuple[int, int], RangeSet] = {}
+        self._rows: dict[tuple[str, int], tuple[int, int]] = {}  # by attempt: read and left over
+        self._again = 0
+        self._faults: list[str] = []
+
+    def note(self, event: Recorded, *, barred: bool) -> None:
+        data = event.data
+        if barred:
+            self._faults.append(
+                f"event {event.n}: attempt {data['attempt']} of {data['task']} was written off before, and read"
+            )
+        self._rows[data["task"], data["attempt"]] = data["rows"], data.get("left", 0)
+        for number, partition, first, end in data["fed"]:
+            fed = self._fed.setdefault((number, partition), RangeSet())
+            self._again += sum(b - a for a, b in fed.within(first, end))
+            fed.add(first, end)
+        for number, partition, first, end in data["read"]:
+            read = self._read.setdefault((number, partition), RangeSet())
+            where = f"of partition {partition} of round {number}"
+            self._faults += [
+                f"event {event.n}: batches {a} to {b - 1} {where} were read a second time"
+                for a, b in read.within(first, end)
+            ]
+            if not self._fed.get((number, partition), RangeSet()).covers(first, end):
+                self._faults.append(f"event {event.n}: batches {first} to {end - 1} {where} were read and never fed")
+            read.add(first, end)
+
+    def closed(self) -> FeedAudit:
+        rows, left = (sum(counts) for counts in zip((0, 0), *self._rows.values(), strict=True))
+        return FeedAudit(
+            self.name, len({number for number, _ in self._fed}), sum(read.count for read in self._read.values()), self._again, rows, left,
+            self.end, tuple(self._faults[:_FAULTS_SHOWN]),
+        )  # fmt: skip
 
 
 class _Book:

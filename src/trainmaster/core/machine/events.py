@@ -166,6 +166,10 @@ EVENTS: dict[str, Kind] = {
         "{shard} of {input} was set aside, since {failed_on} failed on it", input="text", number="whole", path="text", kind="text",
         start="whole", end="whole", ranges="list", failed="list",
     ),
+    "feed-read": _report(
+        True, "{task} read {rows} rows of the feed {feed}", feed="text", fed="list", read="list", rows="whole", left="whole?",
+    ),
+    "feed-ended": _barrier("the feed {feed} of {role} ended{end}", role="text", feed="text", rows="whole or none"),
     "checkpoint-saved": _report(
         True, "checkpoint set {set} is whole", set="whole", files="whole?", bytes="whole?", marks="map?", manifest="text?", refunds="flag?",
     ),

@@ -24,6 +24,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     "start": {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
         "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
+        "feeds": "map?",
     },
     # To a spare of a gang: make a template for the program that it may be told to start. `changing`: the variables of a generation.
     "warm-up": {

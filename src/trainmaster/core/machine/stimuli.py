@@ -212,6 +212,15 @@ class UserActed(Plain):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class FeedEnded(Plain):
+    """The feed of a role ends: each rank reads so many rows; None: what there is."""
+
+    role: str
+    feed: str
+    rows: int | None
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class StorageLost(Plain):
     """The log could not be appended for longer than `timeouts.storage`."""
 
@@ -284,6 +293,7 @@ Stimulus: TypeAlias = (
     | GivenUp
     | SaveRequested
     | UserActed
+    | FeedEnded
     | StorageLost
     | SecretsLost
     | Did

@@ -156,6 +156,20 @@ class Nodes(Section):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class Feed(Section):
+    """Batches that a Spark application, or another feeder, puts into the memory of each task of a role."""
+
+    memory: int = key(
+        "the ring of each task, in shared memory; a batch may have a third of it; containers ask for it beside the program's memory",
+        "positive size", "256MiB", default=256 * MIB,
+    )  # fmt: skip
+    agreed: bool = key(
+        "whether all tasks read the same number of rows, so that none waits for a peer that has no more; false: first come, first served",
+        "flag", "true", default=True,
+    )  # fmt: skip
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Role(Section):
     """One kind of process in the job."""
 
@@ -198,6 +212,10 @@ class Role(Section):
     ports: dict[str, int] = key(
         "ports it listens on, told as TRAINMASTER_PORT_<NAME>: names, or {name: number}", "ports", "{}", factory=dict
     )
+    feed: dict[str, Feed] = key(
+        "feeds that its program reads by `runtime.feed.open(NAME)`, by name, like {input: {memory: 256MiB}}",
+        "sections by name", "{}", of=Feed, factory=dict,
+    )  # fmt: skip
     nodes: Nodes = key("where its containers may be", "section", of=Nodes, factory=Nodes)
     priority: int = key("which role gets containers first; higher first", "number", "0", default=0)
     workdir: str = key(

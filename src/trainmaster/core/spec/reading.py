@@ -272,6 +272,11 @@ class _Reading:
                 raise self.refused(
                     (*at, "restart", "scope"), "group", message, "set scope: task, or counts: true", "job-shape"
                 )
+            if role.feed and role.processes != 1:
+                message = f"role {role.name} has a feed, and runs {role.processes} processes in each container, which would share it"
+                raise self.refused(
+                    (*at, "processes"), role.processes, message, "set processes: 1, with more replicas", "wrong-value"
+                )
             for other in role.after:
                 self._known((*at, "after", other), other, job.roles, "role")
         if job.tasks > _MOST_TASKS:

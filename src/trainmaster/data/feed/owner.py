@@ -14,7 +14,9 @@ import json
 import logging
 import os
 import socket
+import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +52,19 @@ class Owner:
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._parties: dict[int, _Connection] = {}
+        self.has_changed: Callable[[], None] = lambda: None  # called when the ring has changed
         self._operations = {"reserve": self._reserve, "written": self._commit, "flush": self._flush}
         self._reader_operations = {"next": self._demand, "release": self._release, "stop": self._stop}
+
+    def allocate(self) -> None:
+        """Take the memory, which may last; `open` does it too. Raises EngineFailed where there is too little."""
+        if self._memory < 0:
+            self._memory = _allocate(self.ring.size)
 
     def open(self) -> None:
         """Take the memory and listen. Raises EngineFailed where there is too little memory, or another owner at the path."""
         self._last_feeder = READER
-        self._memory = _allocate(self.ring.size)
+        self.allocate()
         try:
             self._listener = _listen(self.path)
         except BaseException:
@@ -68,6 +76,15 @@ class Owner:
         """Tell the reader the end of the feed, once it has all batches."""
         self.ring.end()
         self._send_answers([])
+
+    def settle(self) -> None:
+        """Send what is due after a change of the ring."""
+        self._send_answers([])
+
+    def drain(self) -> None:
+        """Take in all that was sent by now."""
+        for connection in list(self._connections):
+            self._receive(connection, sys.maxsize)
 
     def stop(self) -> None:
         """Accept nothing more: all feeders stop at once, and the reader has what it has."""
@@ -99,8 +116,8 @@ class Owner:
             self._connections.add(connection)
             asyncio.get_running_loop().add_reader(accepted, self._receive, connection)
 
-    def _receive(self, connection: _Connection) -> None:
-        for _ in range(_MESSAGES):
+    def _receive(self, connection: _Connection, most: int = _MESSAGES) -> None:
+        for _ in range(most):
             try:
                 content = connection.socket.recv(MESSAGE_LIMIT)
                 if not content:
@@ -144,6 +161,7 @@ class Owner:
                 self._send(connection, message)
             if not answers:
                 answers.extend(self.ring.settle())
+        self.has_changed()
 
     def _send(self, connection: _Connection, message: dict[str, Any], *descriptors: int) -> None:
         try:
@@ -187,14 +205,19 @@ class Owner:
 
     def _reserve(self, party: int, message: dict[str, Any]) -> None:
         stage, partition, batch = map(int, message["number"])
-        self.ring.reserve(party, (stage, partition, batch), int(message["size"]))
+        if (limit := message.get("limit")) is not None:  # the master told the feeder, perhaps before us
+            self.ring.permit(int(limit))
+        self.ring.reserve(
+            party, (stage, partition, batch), int(message["size"]), rows=int(message["rows"]),
+            waits=bool(message.get("waits", True)), try_=int(message.get("try", 0)),
+        )  # fmt: skip
 
     def _commit(self, party: int, message: dict[str, Any]) -> None:
         self.ring.commit(party)
 
     def _flush(self, party: int, message: dict[str, Any]) -> None:
         if not self.ring.has_stopped:
-            self._send(self._parties[party], {"op": "ok"})
+            self._send(self._parties[party], {"op": "ok", "supply": self.ring.supply})
 
     def _demand(self, message: dict[str, Any]) -> None:
         self.ring.demand()

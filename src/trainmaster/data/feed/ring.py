@@ -10,6 +10,10 @@ not overtaken for ever. Invariants, under any order of calls:
 - the end is told behind all batches, a stop to all feeders at once.
 
 A batch may have a third of the ring: while a reader holds one batch, whatever it is and wherever it lies, there is room for another.
+
+Where ranks read in step, the reader may have `limit` rows: of a batch that goes beyond, it gets the first rows, and the others later. A
+feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit; it may go to another ring. Of the
+feeders of a partition the newest (`try`) is heard alone, so that an older one puts nothing here once its successor put elsewhere.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trainmaster.core.input.feeding import AHEAD
 from trainmaster.core.input.ranges import RangeSet
 
 ALIGNMENT = 64
@@ -31,18 +36,33 @@ Record: TypeAlias = dict[tuple[int, int], RangeSet]  # the batches of a stage's 
 
 
 @attrs.frozen
+class Request:
+    """A feeder's wish for room. `waits`: it wants no `full`. `try_`: the number of the feeder's try of the partition."""
+
+    number: Number
+    size: int
+    rows: int = 1
+    waits: bool = True
+    try_: int = 0
+
+
+@attrs.define
 class Part:
-    """A part of the memory, and the batch that it is for."""
+    """A part of the memory, and the batch that it is for. The reader got the first `handed_out` rows, in `pieces` that it still holds."""
 
     at: int
     size: int
     number: Number
+    rows: int
+    handed_out: int = 0
+    pieces: int = 0
 
 
 class Ring:
     """The state of a ring of `size` bytes. Calls that no correct party makes raise ValueError and change nothing.
 
     `fed` and `read` have the numbers of the batches that were written and that were released; `repeated` counts the refused ones.
+    `supply` is the number of rows that were written, `limit` of those that the reader may have, `delivered` of those that it got.
     """
 
     def __init__(self, size: int) -> None:
@@ -51,9 +71,13 @@ class Ring:
         self.read: Record = {}
         self.repeated = 0
         self.has_ended = self.has_stopped = False
+        self.supply = self.delivered = 0
+        self.limit: int | None = None
+        self._news: tuple[Record, Record] = {}, {}  # what was fed and read, since that was last asked for
+        self._tries: dict[tuple[int, int], int] = {}  # the newest of each partition
         self._free = [(0, size)]  # (begin, end), rising, never touching
         self._feeders: set[int] = set()
-        self._requests: dict[int, tuple[Number, int]] = {}  # by feeder, in the order of their coming
+        self._requests: dict[int, Request] = {}  # by feeder, in the order of their coming
         self._written: dict[int, Part] = {}  # by feeder, while it writes
         self._queue: deque[Part] = deque()
         self._held: dict[int, Part] = {}  # by where they begin, in the order of their going to the reader
@@ -66,14 +90,17 @@ class Ring:
         self._feeders.add(feeder)
         return [(feeder, {"op": "stopped"})] if self.has_stopped else []
 
-    def reserve(self, feeder: int, number: Number, size: int) -> None:
+    def reserve(
+        self, feeder: int, number: Number, size: int, *, rows: int = 1, waits: bool = True, try_: int = 0
+    ) -> None:
         """Ask for room. `settle` has the answer when there is some."""
         if feeder in self._requests or feeder in self._written:
             raise ValueError("a feeder writes one batch at a time")
         if not 0 < size <= self.largest or len(number) != 3 or min(number) < 0:
             raise ValueError(f"no batch {number} of {size} bytes fits the ring")
         if not self.has_stopped:
-            self._requests[feeder] = number, size
+            self._requests[feeder] = Request(number, size, rows, waits, try_)
+            self._tries[number[:2]] = max(try_, self._tries.get(number[:2], 0))
 
     def commit(self, feeder: int) -> None:
         """Take in the batch that the feeder has written."""
@@ -83,7 +110,9 @@ class Ring:
             self._give_back(part)
         else:
             self._queue.append(part)
+            self.supply += part.rows
             _note(self.fed, part.number)
+            _note(self._news[0], part.number)
 
     def leave(self, feeder: int) -> None:
         self._feeders.discard(feeder)
@@ -97,14 +126,25 @@ class Ring:
         self._demand += 1
 
     def release(self, at: int) -> None:
-        if (part := self._held.pop(at, None)) is None:
+        if (part := self._held.get(at)) is None:
             raise ValueError(f"no batch at {at} is held")
-        self._give_back(part)
-        _note(self.read, part.number)
+        part.pieces -= 1
+        if not part.pieces:
+            del self._held[at]
+            if part.handed_out == part.rows:
+                self._give_back(part)
+                _note(self.read, part.number)
+                _note(self._news[1], part.number)
 
     def lose_reader(self) -> None:
         """Put the batches that the reader held before all others, for the next reader."""
-        self._queue.extendleft(reversed(self._held.values()))
+        first = self._queue.popleft() if self._queue and self._queue[0].handed_out else None
+        parts = [part for part in self._held.values() if part is not first] + ([] if first is None else [first])
+        for part in parts:
+            if part.pieces:  # else the rows that it had of the first batch were read
+                self.delivered -= part.handed_out
+                part.handed_out = part.pieces = 0
+        self._queue.extendleft(reversed(parts))
         self._held.clear()
         self._demand = 0
         if self.has_stopped:
@@ -119,6 +159,10 @@ class Ring:
 
     # -- everybody --
 
+    def permit(self, rows: int) -> None:
+        """Let the reader have so many rows in all. A lower number than before is old."""
+        self.limit = rows if self.limit is None else max(rows, self.limit)
+
     def end(self) -> None:
         """Tell the reader the end, once it has all batches; accept no new ones."""
         self.has_ended = True
@@ -126,11 +170,9 @@ class Ring:
     def settle(self) -> list[Answer]:
         """Return the answers that are due by now."""
         answers = self._grants()
-        while self._demand and self._queue:
+        while self._demand and self._queue and (count := self._permitted(self._queue[0])):
             self._demand, self._has_starved = self._demand - 1, False
-            part = self._queue.popleft()
-            self._held[part.at] = part
-            answers.append((READER, {"op": "batch", "at": part.at, "size": part.size, "number": part.number}))
+            answers.append((READER, self._hand_out(self._queue[0], count)))
         if self._demand and self._is_over:
             self._demand = 0
             answers.append((READER, {"op": "end"}))
@@ -139,11 +181,27 @@ class Ring:
             answers.append((READER, {"op": "starved", "held": self.held, "size": self.size}))
         return answers
 
+    def take_news(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Return which batches were fed and which were read since the last call: rows [stage, partition, first, end]."""
+        news, self._news = self._news, ({}, {})
+        fed, read = ([[*key, *ends] for key, ranges in part.items() for ends in ranges.ranges()] for part in news)
+        return fed, read
+
     # -- figures --
 
     @property
     def free(self) -> int:
         return sum(end - begin for begin, end in self._free)
+
+    @property
+    def room(self) -> int:
+        """Return the bytes of the largest batch for which there is room."""
+        return max((end - begin for begin, end in self._free), default=0)
+
+    @property
+    def left_over(self) -> int:
+        """Return the rows that were written, and that no reader got."""
+        return self.supply - self.delivered
 
     @property
     def held(self) -> int:
@@ -164,24 +222,53 @@ class Ring:
 
     @property
     def _is_over(self) -> bool:
+        if self.has_ended and self.limit is not None and self.delivered >= self.limit:
+            return True
         return self.has_stopped or (self.has_ended and not (self._queue or self._written or self._requests))
+
+    def _permitted(self, part: Part) -> int:
+        """Return how many further rows of a batch the reader may have; of one without rows, 1, so that it goes out."""
+        if not part.rows:
+            return 1
+        rest = part.rows - part.handed_out
+        return rest if self.limit is None else max(0, min(rest, self.limit - self.delivered))
+
+    def _hand_out(self, part: Part, count: int) -> dict[str, Any]:
+        """Return the message that gives the reader the next rows of the first batch."""
+        first, part.handed_out = part.handed_out, min(part.handed_out + count, part.rows)
+        self.delivered += part.handed_out - first
+        part.pieces += 1
+        self._held[part.at] = part
+        if part.handed_out == part.rows:
+            self._queue.popleft()
+        return {
+            "op": "batch", "at": part.at, "size": part.size, "number": part.number, "first": first, "end": part.handed_out
+        }  # fmt: skip
 
     def _grants(self) -> list[Answer]:
         answers: list[Answer] = []
         under_way = {part.number for part in self._written.values()}
         is_full = False
-        for feeder, (number, size) in list(self._requests.items()):
-            if number[2] in self.fed.get(number[:2], ()):
+        for feeder, request in list(self._requests.items()):
+            number = request.number
+            if request.try_ < self._tries[number[:2]]:
+                answer: dict[str, Any] = {"op": "superseded"}
+            elif number[2] in self.fed.get(number[:2], ()):
                 self.repeated += 1
-                answer: dict[str, Any] = {"op": "had"}
-            elif number in under_way or is_full:
+                answer = {"op": "had"}
+            elif number in under_way:
                 continue
             elif self.has_ended:
                 answer = {"op": "refused", "why": f"batch {number} comes after the end of the feed"}
-            elif (part := self._take(number, size)) is not None:
+                answer = answer if request.waits else {"op": "full", "why": "ended"}
+            elif not request.waits and self._is_ahead(request):
+                answer = {"op": "full", "why": "ahead"}
+            elif not is_full and (part := self._take(request)) is not None:
                 self._written[feeder] = part
                 under_way.add(number)
                 answer = {"op": "write", "at": part.at}
+            elif not request.waits:
+                answer = {"op": "full", "why": "room"}
             else:
                 is_full = True
                 continue
@@ -191,14 +278,24 @@ class Ring:
 
     def _drop_queue(self) -> None:
         while self._queue:
-            self._give_back(self._queue.popleft())
+            part = self._queue.popleft()
+            if part.pieces:  # its memory goes back once the reader has released its first rows
+                part.handed_out = part.rows
+            else:
+                self._give_back(part)
 
-    def _take(self, number: Number, size: int) -> Part | None:
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+    def _is_ahead(self, request: Request) -> bool:
+        if self.limit is None:
+            return False
+        rows = self.supply + sum(part.rows for part in self._written.values())
+        return rows - self.limit >= AHEAD * max(request.rows, 1)
+
+    def _take(self, request: Request) -> Part | None:
+        size = -(-request.size // ALIGNMENT) * ALIGNMENT
         for index, (begin, end) in enumerate(self._free):
             if end - begin >= size:
                 self._free[index : index + 1] = [(begin + size, end)] if begin + size < end else []
-                return Part(begin, size, number)
+                return Part(begin, size, request.number, request.rows)
         return None
 
     def _give_back(self, part: Part) -> None:

@@ -12,7 +12,7 @@ from .layout import Column, item_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 _SIZES = {f"{sign}int{8 * size}": (sign or "i", size) for sign in ("", "u") for size in (1, 2, 4, 8)}
@@ -27,6 +27,17 @@ _BYTES = {"binary": "bytes", "large_binary": "bytes", "string": "text", "large_s
 def columns_of(batch: Any) -> list[Column]:
     """Return the columns of a `pyarrow.RecordBatch`. Raises TypeError, naming the column, for a type that columns do not have."""
     return [_column(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
+
+
+def batches_of(batches: Iterable[Any], rows: int = 0, size: int = 1024 * 1024) -> Iterator[list[Column]]:
+    """Yield the columns of `pyarrow.RecordBatch`es, cut into batches of up to `rows` (0: as many as there are) and about `size` bytes.
+
+    Raises TypeError as `columns_of`.
+    """
+    for batch in batches:
+        step = max(1, min(rows or batch.num_rows, batch.num_rows * size // max(batch.nbytes, 1)))
+        for first in range(0, batch.num_rows, step):
+            yield columns_of(batch.slice(first, step))
 
 
 def record_batch(columns: Iterable[Column]) -> Any:

@@ -6,10 +6,10 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
 
     feed    {v}             ring {size, largest}, with the descriptor | refused {why}
     read    {v}             the same
-    reserve {number, size}  write {at} | had | refused {why} | stopped
+    reserve {number, size}  write {at} | had | refused {why} | stopped; with {rows, waits: false, try, limit} also full {why} | superseded
     written                 no answer
-    flush                   ok | stopped
-    next                    batch {at, size, number} | end
+    flush                   ok {supply} | stopped
+    next                    batch {at, size, number, first, end} | end
     release {at}            no answer
     stop                    no answer
 

@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
+    from typing import Any
 
     from .channel import Message
     from .layout import Column
@@ -44,23 +45,34 @@ class Feeder:
 
     def put(self, number: Number, columns: Sequence[Column]) -> bool:
         """Write a batch. Return False where the reader wants nothing more. Raises FeedError where the batch is too large."""
-        layout = Layout(columns)
+        self.offer(number, Layout(columns))
+        return not self._has_stopped
+
+    def offer(self, number: Number, layout: Layout, **fields: Any) -> Message:
+        """Write a batch where the owner lets it be written now; return its answer.
+
+        `fields`: with `waits` false the answer may be `full`; see `channel`. Raises FeedError where the batch is too large.
+        """
         if layout.size > self._channel.largest:
             raise FeedError(_too_large(number, layout, self._channel))
         try:
-            answer = self._ask({"op": "reserve", "number": number, "size": layout.size})
+            answer = self._ask({"op": "reserve", "number": number, "size": layout.size, "rows": layout.rows, **fields})
             if answer["op"] == "write":
                 layout.write(memoryview(self._channel.memory)[answer["at"] : answer["at"] + layout.size])
                 self._channel.send({"op": "written"})
         except BaseException:  # an interrupt: the answer would be taken for that of the next batch
             self.close()
             raise
-        return not self._has_stopped
+        return answer
 
     def flush(self) -> bool:
         """Return once the owner has all batches that were put; False where the reader wants nothing more."""
-        self._ask({"op": "flush"})
-        return not self._has_stopped
+        return self.supply() is not None
+
+    def supply(self) -> int | None:
+        """Return the rows that the ring was given by now, with all batches that were put; None where the reader wants nothing more."""
+        answer = self._ask({"op": "flush"})
+        return None if self._has_stopped else int(answer["supply"])
 
     def close(self) -> None:
         self._channel.close()

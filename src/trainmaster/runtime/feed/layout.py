@@ -65,6 +65,20 @@ class Column:
         present = [buffer is not None for buffer in (self.offsets, self.validity)]
         return [self.name, self.dtype, self.shape, self.kind, self.offsets_dtype, *present]
 
+    def cut(self, first: int, end: int) -> Column:
+        """Return the rows from `first` up to `end`, as views of the same memory but for bits of validity."""
+        options: dict[str, Any] = {"shape": self.shape, "kind": self.kind, "offsets_dtype": self.offsets_dtype}
+        if self.validity is not None:
+            bits = int.from_bytes(self.validity, "little") >> first & (1 << end - first) - 1
+            options["validity"] = bits.to_bytes((end - first + 7) // 8, "little")
+        if self.offsets is not None:
+            width = item_size(self.offsets_dtype)
+            return Column(
+                self.name, self.dtype, self.values, offsets=self.offsets[first * width : (end + 1) * width], **options
+            )
+        size = item_size(self.dtype) * prod(self.shape)
+        return Column(self.name, self.dtype, self.values[first * size : end * size], **options)
+
     def _count_rows(self) -> int:
         element = item_size(self.dtype) * prod(self.shape)
         values = len(self.values)

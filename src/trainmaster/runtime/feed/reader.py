@@ -132,7 +132,11 @@ class Reader:
         finalizer.atexit = False
         self._finalizers = [*(other for other in self._finalizers if other.alive), finalizer]
         stage, partition, batch = message["number"]
-        return Batch((stage, partition, batch), layout.read(memoryview(memory).cast("B")))
+        columns = layout.read(memoryview(memory).cast("B"))
+        first, end = message["first"], message["end"]
+        if (first, end) != (0, columns[0].rows):
+            columns = [column.cut(first, end) for column in columns]
+        return Batch((stage, partition, batch), columns)
 
     def _starved(self, message: Message) -> None:
         states = [finalizer.peek() for finalizer in self._finalizers]

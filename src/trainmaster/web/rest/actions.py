@@ -29,6 +29,10 @@ async def renew(call: Call) -> Response:
     return json_answer(await call.acts.renew(call.body))
 
 
+async def supply(call: Call) -> Response:
+    return json_answer(await call.acts.supply(call.body))
+
+
 async def dump(call: Call) -> Response:
     await call.acts.dump(call.body.task, call.by)
     return json_answer(_DONE)

@@ -204,6 +204,12 @@ class NewJob:
 
 
 @plain
+class Supply:
+    do: str = says("begin, put, skip, stop, again, superseded, unreachable, differs, fail, figures, done or wait")
+    why: str | None = maybe("the reason, in words")
+
+
+@plain
 class Tokens:
     due: float | None = maybe("when newer ones are due")
     keytab: bool | None = maybe("whether the job fetches newer ones itself")

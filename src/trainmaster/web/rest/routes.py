@@ -95,6 +95,7 @@ ROUTES = (
     _post(actions.scale, "Have a role grow or shrink.", requests.Scale),
     _post(actions.save, "Begin a save.", requests.Save, "SaveName"),
     _post(actions.renew, "Hand over newer tokens of a secure cluster.", dict, "Tokens"),
+    _post(actions.supply, "Answer a feeder of Spark's, or its driver.", dict, "Supply"),
     _post(actions.dump, "Write the stacks of a task's programs into its log.", requests.Dump),
     _post(actions.signal, "Send a signal to a task's program.", requests.Signal),
     _post(actions.retry, "Submit the job again, as a new one.", requests.Retry, "NewJob"),

@@ -1,0 +1,114 @@
+"""Own the rings of an attempt's feeds (`data.feed`), and tell the master of them.
+
+The master hears two things. A *word* (`feeds`) says how a ring is: it is absolute, so one that is lost or comes twice changes nothing, and
+it goes out some milliseconds after a change. A numbered report (`feed-read`) says which batches were fed and read: it gets onto the log,
+and comes before the report of the attempt's end. Back come the rows that each reader may have, and whether these are the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainmaster.data.feed.owner import Owner
+
+WORD_AFTER = 0.01  # s after a change
+REPORT_AFTER = 0.3  # s
+_BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
+
+
+class Feeds:
+    """The feeds of this container's present attempt. `folder`: of the sockets, whose paths must be short."""
+
+    def __init__(self, folder: str, send: Callable[[dict[str, Any]], None], report: Callable[..., None]) -> None:
+        self._folder, self._send, self._report = folder, send, report
+        self._owners: dict[str, Owner] = {}
+        self._attempt = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def open(self, attempt: int, sizes: Mapping[str, int]) -> dict[str, str]:
+        """Make a ring for each feed (name -> bytes); return the variables that lead a program to them. Raises EngineFailed."""
+        if not sizes:
+            return {}
+        from trainmaster.agent.attempt.workplace import variable
+        from trainmaster.data.feed.owner import SUFFIX, Owner, sweep
+
+        self._attempt = attempt
+        sweep(Path(self._folder))
+        for number, (name, size) in enumerate(sizes.items()):
+            owner = Owner(Path(self._folder, f"{os.getpid():x}.{attempt}.{number}{SUFFIX}"), size)
+            await asyncio.to_thread(owner.allocate)  # which writes to every page
+            self._owners[name] = owner
+            owner.open()
+            owner.has_changed = self._note_change
+        self.tell()
+        return {f"TRAINMASTER_FEED_{variable(name)}": str(owner.path) for name, owner in self._owners.items()}
+
+    def tell(self, *, anew: bool = False) -> None:
+        """Tell the master how the rings are. `anew`: it may be another master, or one that was away."""
+        self._forget_timer("word")
+        if self._owners:
+            words = {name: _word(owner) for name, owner in self._owners.items()}
+            self._send({"type": "feeds", "attempt": self._attempt, "feeds": words, **({"anew": True} if anew else {})})
+
+    def answered(self, message: Mapping[str, Any]) -> None:
+        """Take in how far readers may read."""
+        if message["attempt"] != self._attempt:
+            return
+        for name, (limit, has_ended) in message["limits"].items():
+            if (owner := self._owners.get(name)) is not None:
+                if has_ended:
+                    owner.ring.end()
+                if limit is not None:
+                    owner.ring.permit(limit)
+                owner.settle()
+
+    def close(self) -> None:
+        """End the rings: the program has ended. What it read is reported; what it did not goes to others."""
+        for owner in self._owners.values():
+            owner.has_changed = lambda: None
+            owner.drain()
+        self._report_read(is_last=True)
+        self._forget_timer("word")
+        for owner in self._owners.values():
+            owner.close()
+        self._owners.clear()
+
+    # -- inside --
+
+    def _note_change(self) -> None:
+        loop = asyncio.get_running_loop()
+        if "word" not in self._timers:
+            self._timers["word"] = loop.call_later(WORD_AFTER, self.tell)
+        if "report" not in self._timers:
+            self._timers["report"] = loop.call_later(REPORT_AFTER, self._report_read)
+
+    def _report_read(self, *, is_last: bool = False) -> None:
+        self._forget_timer("report")
+        for name, owner in self._owners.items():
+            ring = owner.ring
+            fed, read = ring.take_news()
+            left = {"left": ring.left_over} if is_last and ring.left_over else {}
+            if fed or read or left:
+                self._report("feed-read", self._attempt, feed=name, fed=fed, read=read, rows=ring.delivered, **left)
+
+    def _forget_timer(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+
+def _word(owner: Owner) -> dict[str, Any]:
+    ring = owner.ring
+    return {
+        "host": host(), "socket": str(owner.path), "supply": ring.supply, "delivered": ring.delivered, "room": ring.room,
+        "largest": ring.largest, "stopped": ring.has_stopped,
+    }  # fmt: skip
+
+
+def host() -> str:
+    """Return a name of this machine that no other has."""
+    return Path(_BOOT).read_text().strip()

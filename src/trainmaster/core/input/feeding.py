@@ -1,0 +1,364 @@
+"""Decide which ring gets which batches of a feed, how many rows each rank may read, and where a feed ends.
+
+A *feed* belongs to a role: each attempt of its tasks has a *ring*, which its agent owns. A *round* is one pass over an RDD or DataFrame; a
+*feeder* is a Spark task that puts the batches of one partition, numbered from 0, into rings. Here is all that the master knows of them, as
+plain data. It is soft state: the log has what was fed and read (`feed-read`), and where a feed ended (`feed-ended`).
+
+- A partition is cut into *pieces*, each of which belongs to one ring. A feeder asks (`claim`) for its next batch: it is skipped where it
+  was read, or lies in a ring that lives; else it goes to the ring of its piece, or to a ring that has room.
+- The newest feeder of a partition is the only one that is heard, so a batch never goes into two rings. Rings refuse older feeders too.
+- A ring ends with its attempt. Batches that nobody has read from it by then belong to no ring: their feeder, or the driver, hears that
+  the partition must run again.
+- Where the ranks *agree*, each may read as many rows as the rank with the fewest was given (`permit`), so none gets ahead, and the end is
+  the same row for all. What lies beyond it is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from trainmaster.core.input.ranges import LARGEST, RangeSet
+
+AHEAD = 2  # batches that a ring may have beyond the permit
+RingKey: TypeAlias = tuple[str, int]  # task, attempt
+Answer: TypeAlias = dict[str, Any]
+_STOP: Answer = {"do": "stop"}
+
+
+@attrs.frozen
+class Claim:
+    """A feeder's question where its next batch goes. All that it put before lies in rings.
+
+    `feeder`: rises with each try of the partition. `size` in bytes. `full`: its piece's ring has no "room" for it, or is
+    "ahead". `gone`: the ring to which its connection ended. `unreachable`: tasks whose rings it cannot connect to. `has_waited`: it asks
+    again after a wait.
+    """
+
+    round: int
+    partition: int
+    batch: int
+    feeder: int
+    size: int
+    rows: int
+    host: str = ""
+    full: str = ""
+    has_waited: bool = False
+    gone: RingKey | None = None
+    unreachable: Collection[str] = ()
+
+
+@attrs.define
+class _Ring:
+    base: int  # rows that the others had been permitted when it opened
+    supply: int = 0  # rows that were put into it
+    delivered: int = 0  # rows that its reader got
+    room: int = 0  # bytes
+    largest: int = 0  # bytes that a batch may have
+    host: str = ""
+    socket: str = ""
+    has_stopped: bool = False
+    is_over: bool = False  # its reader was told the end
+    pending: dict[int, tuple[int, int]] = attrs.field(
+        factory=dict
+    )  # by feeder: bytes and rows granted since its agent's last word
+
+    @property
+    def rows(self) -> int:
+        return self.base + self.supply
+
+
+@attrs.define
+class _Piece:
+    """Batches of a partition: `first` up to `end` (None: to the partition's end). `is_fed`: all lie in the ring."""
+
+    first: int
+    end: int | None
+    ring: RingKey | None
+    is_fed: bool = False
+    why: str = ""  # it belongs to no ring
+
+    def has(self, batch: int) -> bool:
+        return self.first <= batch and (self.end is None or batch < self.end)
+
+
+@attrs.define
+class _Partition:
+    pieces: list[_Piece] = attrs.field(factory=lambda: [_Piece(0, None, None)])
+    read: RangeSet = attrs.field(factory=RangeSet)
+    feeder: int = -1
+    count: int | None = None  # batches, once a feeder has put them all
+
+    @property
+    def is_read(self) -> bool:
+        return self.count is not None and self.read.covers(0, self.count)
+
+    def lost(self, end: int) -> str | None:
+        """Return why one of the batches below `end` is neither read nor in a ring; None where all are."""
+        for piece in self.pieces:
+            limit = end if piece.end is None else min(piece.end, end)
+            if piece.ring is None and piece.first < limit and not self.read.covers(piece.first, limit):
+                return piece.why or "it was not fed"
+        return None
+
+
+class Feed:
+    """One feed of a role."""
+
+    def __init__(self, agreed: bool) -> None:
+        self.agreed = agreed
+        self.permit = 0  # rows that each rank may read
+        self.is_fixed = False  # the permit rises no more
+        self.has_ended = self.has_stopped = False
+        self._rings: dict[RingKey, _Ring] = {}
+        self._rounds: list[list[_Partition]] = []
+        self._expected = 0  # tasks that read, or will
+
+    # -- rings --
+
+    @property
+    def rings(self) -> Collection[RingKey]:
+        """Return the rings that live."""
+        return self._rings.keys()
+
+    def heard(self, key: RingKey, word: Mapping[str, Any]) -> None:
+        """Take in an agent's word of its ring: `host`, `socket`, `supply`, `room`, `largest` and `stopped`. It is absolute."""
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = _Ring(self.permit)
+        ring.host, ring.socket, ring.room, ring.largest = word["host"], word["socket"], word["room"], word["largest"]
+        ring.supply, ring.delivered = max(ring.supply, word["supply"]), word["delivered"]
+        ring.pending.clear()
+        if word["stopped"] and not ring.has_stopped:
+            ring.has_stopped = True
+            self.has_stopped = self.has_stopped or self.agreed
+            self._free(key, f"{key[0]} wants nothing more")
+
+    def lose(self, key: RingKey, why: str) -> None:
+        """Note that a ring is gone, with all in it that was not read."""
+        if self._rings.pop(key, None) is not None:
+            self._free(key, why)
+
+    def restart(self, why: str) -> None:
+        """Note that all ranks begin anew: what was read stays read, and they count rows from 0."""
+        for key in list(self._rings):
+            self.lose(key, why)
+        self.permit, self.is_fixed, self.has_ended = 0, self.has_stopped, self.has_stopped
+
+    def has_read(self, rows: Iterable[Sequence[int]]) -> None:
+        """Note batches that were read, or left over: [round, partition, first, end]."""
+        for number, partition, first, end in rows:
+            if number < len(self._rounds) and partition < len(self._rounds[number]):
+                self._rounds[number][partition].read.add(first, end)
+
+    def advance(self, expected: Collection[str]) -> None:
+        """Raise the permit to the fewest rows that one of the `expected` tasks was given. Where none is left, nobody wants more."""
+        self._expected = len(expected)
+        stopped = {task for (task, _), ring in self._rings.items() if ring.has_stopped}
+        wanting = [task for task in expected if task not in stopped]
+        self.has_stopped = self.has_stopped or not wanting
+        if self.agreed and not self.is_fixed:
+            rows = {task: ring.rows for (task, _), ring in self._rings.items()}
+            self.permit = max(self.permit, min((rows.get(task, self.permit) for task in wanting), default=0))
+
+    def is_read(self, expected: Collection[str]) -> bool:
+        """Tell whether each of the tasks has read as far as it is permitted to, or wants nothing more; and so none begins anew."""
+        if not self.agreed:
+            return all(partition.is_read for partitions in self._rounds for partition in partitions)
+        read = {
+            key[0] for key, ring in self._rings.items() if ring.has_stopped or ring.base + ring.delivered >= self.permit
+        }
+        return read >= set(expected)
+
+    def has_lost(self) -> bool:
+        """Tell whether some partition must run again."""
+        return any(self.figures(number)["lost"] for number in range(len(self._rounds)))
+
+    def limits(self) -> dict[RingKey, tuple[int | None, bool]]:
+        """Return for each ring the rows that its reader may have (None: all), and whether these are the last."""
+        # Without an agreement some reader gets what was lost: that one is told the end later.
+        ends = self.has_ended and (self.agreed or self.has_stopped or not self.has_lost())
+        for ring in self._rings.values():
+            ring.is_over = ring.is_over or ends
+        return {
+            key: (self.permit - ring.base if self.agreed else None, ring.is_over) for key, ring in self._rings.items()
+        }
+
+    # -- rounds --
+
+    def begin(self, partitions: int) -> int:
+        """Return the number of a new round. Raises ValueError where the feed has ended."""
+        if self.is_fixed and not self.has_stopped:
+            raise ValueError("the feed has ended already: make a new one for a job that still runs")
+        self._rounds.append([_Partition() for _ in range(partitions)])
+        return len(self._rounds) - 1
+
+    def fix(self) -> int | None:
+        """Let the feed end where the ranks are permitted to read to now. Return that row; None where they do not agree on one."""
+        self.is_fixed = True
+        return self.permit if self.agreed else None
+
+    def end(self) -> None:
+        """End the feed: that is on the log."""
+        self.is_fixed = self.has_ended = True
+
+    def figures(self, number: int) -> dict[str, Any]:
+        """Return how many partitions of a round were read, and those that must run again. Raises LookupError.
+
+        The last batches of a reader that got all of its ring count too: programs release these when they hear the end.
+        """
+        partitions = self._rounds[number]
+        if self.has_stopped or (self.has_ended and self.agreed):
+            return {"partitions": len(partitions), "read": len(partitions), "lost": [], "why": ""}
+        lost = {
+            index: why for index, partition in enumerate(partitions)
+            if not partition.is_read and (why := _lost(partition)) is not None
+        }  # fmt: skip
+        read = sum(partition.is_read or self._is_handed_out(partition) for partition in partitions)
+        return {"partitions": len(partitions), "read": read, "lost": list(lost), "why": next(iter(lost.values()), "")}
+
+    # -- feeders --
+
+    def claim(self, ask: Claim) -> Answer | None:
+        """Return what a feeder does with its next batch; None where it must wait. Raises LookupError where there is no such partition.
+
+        `skip` up to the batch `until`; `put` it, and those up to `until`, into a ring; `stop`, since nobody wants more; `again`: the
+        partition must run again; `superseded`; or `unreachable`.
+        """
+        partition = self._rounds[ask.round][ask.partition]
+        if (refusal := self._refusal(partition, ask.feeder, ask.batch)) is not None:
+            return refusal
+        if ask.gone in self._rings:
+            return None
+        for first, end in partition.read.within(ask.batch, LARGEST):
+            if first == ask.batch:
+                return {"do": "skip", "until": end, "count": partition.count}
+        piece = next(piece for piece in partition.pieces if piece.has(ask.batch))
+        if piece.is_fed:
+            return {
+                "do": "skip",
+                "until": partition.count if piece.end is None else piece.end,
+                "count": partition.count,
+            }
+        return self._place(partition, piece, ask)
+
+    def settle(self, number: int, partition: int, feeder: int, count: int, supplies: Mapping[RingKey, int]) -> Answer:
+        """Note that a feeder has put all `count` batches. Return `done`, or an answer as of `claim`.
+
+        `supplies`: the rows in the rings, as they told it behind the last batch.
+        """
+        entry = self._rounds[number][partition]
+        if entry.count not in (None, count):
+            why = f"it gave {entry.count} batches before and {count} now: persist the data, so that it gives the same rows again"
+            return {"do": "differs", "why": why}
+        for key, rows in supplies.items():
+            if (ring := self._rings.get(key)) is not None:
+                ring.supply = max(ring.supply, rows)
+        if (refusal := self._refusal(entry, feeder, count)) is not None:
+            return {"do": "done"} if refusal is _STOP else refusal
+        entry.count = count
+        for piece in entry.pieces:
+            piece.is_fed = piece.ring is not None
+        return {"do": "done"}
+
+    # -- below --
+
+    def _refusal(self, partition: _Partition, feeder: int, before: int) -> Answer | None:
+        if self.has_stopped or (self.has_ended and self.agreed):
+            return _STOP
+        if feeder < partition.feeder:
+            return {"do": "superseded"}
+        is_new, partition.feeder = feeder > partition.feeder, feeder
+        if not is_new:
+            for piece in partition.pieces:
+                piece.is_fed = piece.is_fed or (
+                    piece.ring is not None and piece.end is not None and piece.end <= before
+                )
+        return None if (why := partition.lost(before)) is None else {"do": "again", "why": why}
+
+    def _place(self, partition: _Partition, piece: _Piece, ask: Claim) -> Answer | None:
+        """Return the ring for a batch that is in none; cut its piece where it goes elsewhere than the batches before."""
+        if piece.ring is not None and not self._is_near(piece.ring, ask):  # older feeders may still write there
+            return {"do": "unreachable", "why": self._where(piece.ring)}
+        if piece.ring is None or ask.full:
+            if ask.full == "room" and piece.ring is not None:  # its agent's next word tells when there is some
+                ring = self._rings[piece.ring]
+                ring.room = min(ring.room, ask.size - 1)
+            key = self._choose(ask)
+            if key is None:
+                away = [key for key in self._rings if not self._is_near(key, ask)]
+                are_all = len(away) == len(self._rings) >= max(self._expected, 1)
+                return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
+            if key != piece.ring and ask.batch > piece.first:
+                new = _Piece(ask.batch, piece.end, key)
+                partition.pieces.insert(partition.pieces.index(piece) + 1, new)
+                piece.end, piece.is_fed, piece = ask.batch, piece.ring is not None, new
+            piece.ring = key
+            self._rings[key].pending[ask.feeder] = ask.size, ask.rows
+        ring, key = self._rings[piece.ring], piece.ring
+        limit = self.permit - ring.base if self.agreed else None
+        return {
+            "do": "put",
+            "ring": list(key),
+            "host": ring.host,
+            "socket": ring.socket,
+            "until": piece.end,
+            "limit": limit,
+        }
+
+    def _choose(self, ask: Claim) -> RingKey | None:
+        """Return the ring that needs a batch most: the one with the fewest rows where ranks agree, else the one with the most room."""
+        best: tuple[Any, RingKey] | None = None
+        for key, ring in self._rings.items():
+            granted = (
+                [] if ask.has_waited else [grant for feeder, grant in ring.pending.items() if feeder != ask.feeder]
+            )
+            room = ring.room - sum(size for size, _ in granted)
+            rows = ring.rows + sum(count for _, count in granted)
+            is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
+            if (
+                ring.has_stopped
+                or ring.is_over
+                or not self._is_near(key, ask)
+                or is_ahead
+                or (room < ask.size <= ring.largest)
+            ):
+                continue
+            need = (rows if self.agreed else 0, -room, key)
+            best = min(best, (need, key)) if best else (need, key)
+        return best[1] if best else None
+
+    def _is_handed_out(self, partition: _Partition) -> bool:
+        if partition.count is None or self.agreed:
+            return False
+        for piece in partition.pieces:
+            end = partition.count if piece.end is None else piece.end
+            ring = None if piece.ring is None else self._rings[piece.ring]
+            if not partition.read.covers(piece.first, end) and (ring is None or ring.delivered < ring.supply):
+                return False
+        return True
+
+    def _is_near(self, key: RingKey, ask: Claim) -> bool:
+        """Tell whether a feeder can write into a ring: as yet only on its own machine."""
+        return self._rings[key].host == ask.host and key[0] not in ask.unreachable
+
+    def _where(self, key: RingKey) -> str:
+        return f"the ring of {key[0]} is not reached from where the partition is: a feed needs an executor on the host of each reader"
+
+    def _free(self, key: RingKey, why: str) -> None:
+        for partitions in self._rounds:
+            for partition in partitions:
+                for piece in partition.pieces:
+                    if piece.ring == key:
+                        piece.ring, piece.is_fed, piece.why = None, False, why
+
+
+def _lost(partition: _Partition) -> str | None:
+    return "it was not fed" if partition.count is None else partition.lost(partition.count)
+
+
+def is_range(row: Any) -> bool:
+    """Tell whether a row of a report names batches: [round, partition, first, end]."""
+    return isinstance(row, list) and len(row) == 4 and all(type(n) is int and 0 <= n < LARGEST for n in row)

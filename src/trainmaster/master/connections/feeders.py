@@ -1,0 +1,208 @@
+"""Answer feeders and the driver whose tasks they are: which ring gets which batches, what was read, where a feed ends.
+
+They ask by REST (`POST .../actions/supply`), agents tell of their rings over their channel, and the log tells what was read. What follows
+from all that is decided by `core.input.feeding`. A question whose answer is not known yet waits for `HELD` seconds at most; then the answer
+is `wait`, and the same question comes again.
+
+    {op: begin, role, feed, partitions}                                     -> {round}
+    {op: claim, role, feed, round, partition, batch, feeder, size, rows...}  -> an answer of `Feed.claim`, or fail {why}
+    {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
+    {op: figures, role, feed, round, wait}                                  -> {do, read, lost, why}
+    {op: end, role, feed}                                                   -> {do: done, rows}, once it was read; or lost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.core.input.feeding import Claim, Feed, RingKey
+from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, UPLOADED
+from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.stimuli import FeedEnded
+
+if TYPE_CHECKING:
+    from trainmaster.master.connections.agents import Connection
+    from trainmaster.master.shell import Shell
+
+HELD = 10.0  # s
+_OVER = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases in which a program has ended well
+_WORD = {"host": str, "socket": str, "supply": int, "delivered": int, "room": int, "largest": int, "stopped": bool}
+_CLAIM = {"round": int, "partition": int, "batch": int, "feeder": int, "size": int, "rows": int}
+_OPTIONS = {"host": str, "full": str, "has_waited": bool, "gone": list, "unreachable": list}
+_SETTLE = {"round": int, "partition": int, "feeder": int, "count": int, "supplies": list}
+
+
+class Feeders:
+    """The feeds of one job."""
+
+    def __init__(self, host: Shell) -> None:
+        self._host = host
+        self._feeds: dict[tuple[str, str], Feed] = {}
+        self._sent: dict[tuple[str, RingKey], Any] = {}  # feed's name and ring -> the limits that its agent was told
+        self._changed = asyncio.Event()
+        self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
+            "begin": self._begin, "claim": self._claim, "settle": self._settle, "figures": self._figures, "end": self._end,
+        }  # fmt: skip
+
+    async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer one question. Raises ValueError where it is none."""
+        decide = self._operations.get(str(question.get("op")))
+        if decide is None:
+            raise ValueError(f"{str(question.get('op'))[:40]!r} is none of {', '.join(self._operations)}")
+        feed = self._feed(question)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELD):
+                while True:
+                    try:
+                        reply = self._end_of_job() or decide(feed, question)
+                    except LookupError:
+                        raise ValueError(
+                            "there is no such round or partition: a master that began anew knows none"
+                        ) from None
+                    if reply is not None:
+                        self._settle_all()
+                        return reply
+                    await self._changed.wait()
+        gone = tuple(question["gone"]) if question.get("gone") else None
+        return {"do": "wait", "why": self._wait_words(question), "ring_lives": gone in feed.rings}
+
+    def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        """Take in an agent's word of its rings. Raises ValueError or LookupError where it is none."""
+        task = self._host.state.tasks[connection.task]
+        if message["attempt"] != task.attempt or task.phase in _OVER:
+            return
+        key = (task.key, task.attempt)
+        for name, word in message["feeds"].items():
+            _check(word, _WORD)
+            if message.get("anew"):
+                self._sent.pop((name, key), None)
+            self._feeds_of(task.role)[name].heard(key, word)
+        self._settle_all()
+
+    def follow(self, events: Iterable[Event]) -> None:
+        """Follow what is on the log by now."""
+        if not any(role.feed for role in self._roles()):
+            return
+        for event in events:
+            self._follow(event.type, event.data)
+        self._settle_all()
+
+    # -- inside --
+
+    def _follow(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "feed-read":
+            self._feeds_of(data["task"].rpartition(":")[0])[data["feed"]].has_read(data["read"])
+        elif kind == "feed-ended":
+            self._feeds_of(data["role"])[data["feed"]].end()
+        elif kind == "generation-formed":
+            tasks = self._host.state.tasks
+            for role in {tasks[task].role for task, *_ in data["members"]}:
+                for feed in self._feeds_of(role).values():
+                    if not any(
+                        tasks[task].attempt == attempt for task, attempt in feed.rings
+                    ):  # elastic programs go on
+                        feed.restart("its group began anew")
+        elif kind in ("exited", "attempt-ended", "attempt-written-off"):
+            task, reason = data["task"], data.get("reason", "exit")
+            why = f"{task}, attempt {data['attempt']}, ended: {words(reason, {**(data.get('figures') or {}), 'task': task})}"
+            for feed in self._feeds_of(task.rpartition(":")[0]).values():
+                feed.lose((task, data["attempt"]), why)
+
+    def _settle_all(self) -> None:
+        """Do what follows from a change: raise permits, tell agents, end what nobody wants any more, wake those who wait."""
+        for (role, name), feed in self._feeds.items():
+            feed.advance(self._expected(role))
+            if feed.has_stopped and not feed.is_fixed:
+                self._host.tell(FeedEnded(role, name, feed.fix()))
+            for key, limits in feed.limits().items():
+                if self._sent.get((name, key)) != limits and (connection := self._host.agents.of(key[0])) is not None:
+                    message = {
+                        "type": "feeds",
+                        "epoch": self._host.epoch,
+                        "attempt": key[1],
+                        "limits": {name: list(limits)},
+                    }
+                    if connection.send(message):
+                        self._sent[name, key] = limits
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _expected(self, role: str) -> list[str]:
+        """Return the tasks whose programs read the feeds of a role, or are still to begin."""
+        return [task.key for task in self._host.state.members_of(role) if not task.final and task.phase not in _OVER]
+
+    def _roles(self) -> Iterable[Any]:
+        job = self._host.state.job
+        return () if job is None else job.roles.values()
+
+    def _feeds_of(self, role: str) -> dict[str, Feed]:
+        settings = self._host.state.known_job.roles[role].feed
+        return {name: self._feeds.setdefault((role, name), Feed(feed.agreed)) for name, feed in settings.items()}
+
+    def _feed(self, question: Mapping[str, Any]) -> Feed:
+        role, name = str(question.get("role")), str(question.get("feed"))
+        known = [f"{role.name}.{feed}" for role in self._roles() for feed in role.feed]
+        if f"{role}.{name}" not in known:
+            raise ValueError(
+                f"the job has no feed {name[:64]!r} of role {role[:64]!r}; it has {', '.join(known) or 'none'}"
+            )
+        return self._feeds_of(role)[name]
+
+    def _end_of_job(self) -> Mapping[str, Any] | None:
+        if (ending := self._host.state.ending) is None:
+            return None
+        if ending["state"] == "succeeded":
+            return {"do": "stop"}
+        return {"do": "fail", "why": f"the job has {ending['state']}: {words(ending['reason'], ending['figures'])}"}
+
+    def _wait_words(self, question: Mapping[str, Any]) -> str:
+        expected = self._expected(str(question["role"]))
+        waiting = [task for task in expected if self._host.agents.of(task) is None]
+        return f"waits for {', '.join(waiting[:3])} to begin" if waiting else "waits for a reader that has room"
+
+    # -- questions --
+
+    def _begin(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check(question, {"partitions": int})
+        return {"do": "begin", "round": feed.begin(min(question["partitions"], 10**6))}
+
+    def _claim(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        options = {name: question[name] for name in _OPTIONS if name in question}
+        _check(question, _CLAIM)
+        _check(options, {name: _OPTIONS[name] for name in options})
+        if "gone" in options:
+            options["gone"] = (str(options["gone"][0]), options["gone"][1])
+        return feed.claim(Claim(**{name: question[name] for name in _CLAIM}, **options))
+
+    def _settle(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check(question, _SETTLE)
+        supplies = {(str(task), int(attempt)): int(rows) for task, attempt, rows in question["supplies"]}
+        return feed.settle(question["round"], question["partition"], question["feeder"], question["count"], supplies)
+
+    def _figures(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        _check(question, {"round": int, "wait": bool})
+        figures = feed.figures(question["round"])
+        is_done = figures["partitions"] == figures["read"]
+        return {"do": "figures", **figures} if is_done or figures["lost"] or not question["wait"] else None
+
+    def _end(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        expected = self._expected(question["role"])
+        if not (feed.is_fixed and feed.agreed) and feed.has_lost():
+            return {"do": "lost"}
+        if not feed.is_fixed:
+            feed.advance(expected)
+            self._host.tell(FeedEnded(question["role"], question["feed"], feed.fix()))
+        is_over = feed.has_ended and (feed.has_stopped or feed.is_read(expected))
+        return {"do": "done", "rows": feed.permit if feed.agreed else None} if is_over else None
+
+
+def _check(data: Any, shapes: Mapping[str, type]) -> None:
+    """Raise ValueError where fields are missing or of another shape."""
+    for name, shape in shapes.items():
+        value = data.get(name) if isinstance(data, Mapping) else None
+        if type(value) is not shape or (type(value) is int and value < 0):
+            raise ValueError(f"{name} must be {shape.__name__}, not {str(value)[:40]!r}")

@@ -1,0 +1,102 @@
+"""Ask the master of a job which ring gets a batch: by REST, over its Unix socket or TLS, with the job's own certificate and its token.
+
+Questions and answers are those of the master's `connections.feeders`. An answer may take the master some seconds; the question waits in
+`read`, without using a core. One that was lost on its way is asked again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+
+from .channel import FeedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Link = dict[str, Any]
+    Answer = dict[str, Any]
+
+ANSWERED_WITHIN = 30.0  # s; a master holds a question for some 10
+PATIENCE = 60.0  # s that no master answers
+_AGAIN = 0.2  # s between two tries to connect
+
+
+class RunAgain(FeedError):
+    """Batches of the partition were lost with their reader: it must be fed again, but for what was read."""
+
+
+class Master:
+    """The master, for the feed of one role. `link`: job, token, role, feed, and socket, or addresses and certificate (PEM)."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._connection: http.client.HTTPConnection | None = None
+        self._addresses = list(link.get("addresses") or ())
+
+    def ask(self, op: str, **fields: Any) -> Answer:
+        """Return the answer. Raises RunAgain, or FeedError with the master's words where it refuses or the job has failed."""
+        question = json.dumps({"op": op, "role": self._link["role"], "feed": self._link["feed"], **fields}).encode()
+        limit, failures = time.monotonic() + PATIENCE, 0
+        while True:
+            try:
+                status, answer = self._exchange(question)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if time.monotonic() > limit:
+                    raise FeedError(f"no master of {self._link['job']} answers: {error!r}") from error
+                time.sleep(_AGAIN if failures else 0)  # an idle connection is closed by the master
+                failures += 1
+        if status != http.client.OK:
+            raise FeedError(f"the master of {self._link['job']} refuses: {answer.get('error', status)}")
+        if answer.get("do") == "again":
+            raise RunAgain(answer["why"])
+        if answer.get("do") in ("fail", "differs", "unreachable"):
+            raise FeedError(answer["why"])
+        return answer
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(self, question: bytes) -> tuple[int, Answer]:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers = {"Authorization": f"Bearer {self._link['token']}", "Content-Type": "application/json"}
+        self._connection.request("POST", f"/api/v1/jobs/{self._link['job']}/actions/supply", question, headers)
+        response = self._connection.getresponse()
+        answer: Answer = json.loads(response.read())
+        return response.status, answer
+
+    def _connect(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("localhost", timeout=ANSWERED_WITHIN)
+        connection.auto_open = 0  # it would connect by itself, to this name
+        if path := self._link.get("socket"):
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(ANSWERED_WITHIN)
+            connection.sock.connect(path)
+            return connection
+        address = self._addresses.pop(0)
+        self._addresses.append(address)  # the next one is tried next
+        host, _, port = address.rpartition(":")
+        plain = socket.create_connection((host.strip("[]"), int(port)), ANSWERED_WITHIN)
+        connection.sock = _trusting(self._link["certificate"]).wrap_socket(plain)
+        return connection
+
+
+def _trusting(certificate: str) -> Any:
+    """Return a TLS context that trusts this one certificate and no other, whatever its name."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context

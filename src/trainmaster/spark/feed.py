@@ -1,0 +1,191 @@
+"""Feed an RDD or a DataFrame to the programs of a job, as batches of columns.
+
+    run = trainmaster.spark.run(spark, trainmaster.Job(roles={"worker": {..., "feed": {"input": {}}}}))
+    with Feed(spark, run) as feed:
+        feed.put(rdd, epochs=3)
+    run.wait()
+
+Each partition is fed by a task of Spark's, which writes into the memory of a reader on its host. Each row is read once: a partition that
+Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in the same order, each
+time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
+
+The module needs no pyspark of its own: it uses the context that it is given.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+import time
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.runtime import feed as runtime_feed
+from trainmaster.runtime.feed.channel import FeedError
+from trainmaster.runtime.feed.master import Master, RunAgain
+from trainmaster.spark import context_of, feeding
+
+if TYPE_CHECKING:
+    from trainmaster.client.api import Run
+
+ARCHIVE = "trainmaster-runtime.zip"
+_LOOK = 0.1  # s between two looks for a job's master
+log = logging.getLogger(__name__)
+_shipped: set[str] = set()  # applications whose executors have the archive
+
+
+class Feed:
+    """One feed of a running job, from the application of a SparkSession or SparkContext.
+
+    `role` may be left out where one role has a feed of that name. Raises BadInput where there is none.
+    """
+
+    def __init__(self, spark: Any, run: Run, name: str = "input", role: str | None = None) -> None:
+        self._context = context_of(spark)
+        self._link = link_of(run, name, role)
+        self._master = Master(self._link)
+        self._rounds: dict[int, Any] = {}  # those that were fed, and may have to be fed again
+        _ship(self._context)
+        _send_by_value()
+
+    def put(self, data: Any, *, epochs: int = 1, rows: int = 0) -> None:
+        """Feed an RDD or a DataFrame, `epochs` times; return once all of it lies in the memory of readers, or nobody wants more.
+
+        `rows`: of a batch at most; 0: about 1 MiB of them. Raises EngineFailed where the job has failed, and Spark's own errors.
+        """
+        for _ in range(epochs):
+            partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
+            answer = self._ask("begin", partitions=partitions)
+            if answer["do"] == "stop":
+                return
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE)
+            self._rounds[answer["round"]] = _feeders(data, task)
+            self._run(answer["round"], None)
+            self._feed_lost()
+
+    def end(self) -> int | None:
+        """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
+        while True:
+            self._feed_lost()
+            for number in self._rounds:
+                self._await_read(number)
+            answer = self._ask("end")
+            if answer["do"] in ("done", "stop"):
+                return answer.get("rows")
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.end()
+        self._master.close()
+
+    # -- inside --
+
+    def _feed_lost(self) -> None:
+        """Feed those partitions again whose batches were lost with a reader."""
+        for number in self._rounds:
+            while lost := self._ask("figures", round=number, wait=False).get("lost"):
+                self._run(number, lost)
+
+    def _await_read(self, number: int) -> None:
+        while True:
+            figures = self._ask("figures", round=number, wait=True)
+            if figures.get("lost"):
+                self._run(number, figures["lost"])
+            elif figures["do"] != "wait":
+                return
+
+    def _run(self, number: int, partitions: list[int] | None) -> None:
+        """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile."""
+        self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
+        try:
+            self._context.runJob(self._rounds[number], list, partitions)
+        except Exception as error:
+            figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
+            if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
+                raise
+            log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
+        finally:
+            self._context.setLocalProperty("spark.job.description", None)
+
+    def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        try:
+            return self._master.ask(op, **fields)
+        except FeedError as error:
+            raise EngineFailed(str(error), mend=f"see what became of it: tm status {self._link['job']}") from error
+
+
+def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
+    """Return how feeders reach a job's master, once there is one, and what they feed. Raises BadInput where the job has no such feed."""
+    from trainmaster.client.jobs.past import described
+    from trainmaster.client.jobs.places import CERTIFICATE_FILE, TOKEN_FILE, job_storage, master_socket
+    from trainmaster.log.epochs import read_master
+    from trainmaster.log.storage import place_of, storage_for
+
+    job = run.id
+    roles = [known.name for known in described(job).roles.values() if name in known.feed]
+    if (role is None and len(roles) != 1) or (role is not None and role not in roles):
+        raise BadInput(
+            f"{job} has {len(roles)} roles with a feed {name!r}" if role is None else f"role {role} of {job} has no feed {name!r}",
+            place=f"roles.{role or 'ROLE'}.feed", mend=f"name the role: {', '.join(roles)}" if roles else f"add {{{name}: }} to its job",
+            anchor="no-feed",
+        )  # fmt: skip
+    folder = job_storage(job)
+    token = (folder / TOKEN_FILE).read_text().strip()
+    link = {"job": job, "token": token, "role": roles[0] if role is None else role, "feed": name}
+    storage, socket = storage_for(place_of(folder)), master_socket(job)
+    while not socket.exists():
+        if (record := read_master(storage, token)) is not None:
+            if record.addresses[0].startswith("unix:"):
+                return {**link, "socket": record.addresses[0].removeprefix("unix:")}
+            certificate = (folder / CERTIFICATE_FILE).read_text()
+            return {**link, "addresses": list(record.addresses), "certificate": certificate}
+        if (status := run.status())["state"] in ("succeeded", "failed", "killed"):
+            raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")
+        time.sleep(_LOOK)  # its master is about to begin
+    return {**link, "socket": str(socket)}
+
+
+def _is_frame(data: Any) -> bool:
+    return hasattr(data, "mapInArrow")
+
+
+def _feeders(data: Any, task: feeding.Task) -> Any:
+    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where pyarrow is there."""
+    if not _is_frame(data):
+        return data.mapPartitionsWithIndex(task)
+    if find_spec("pyarrow") is None:
+        log.warning("the DataFrame is fed row by row, since there is no pyarrow: as batches of Arrow it is much faster")
+        return data.rdd.mapPartitionsWithIndex(task)
+    return data.mapInArrow(task.arrow, "batches long").rdd
+
+
+def _ship(context: Any) -> None:
+    """Bring the executors what feeders need: `trainmaster.runtime`, for the end of their path."""
+    if context.applicationId in _shipped:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="trainmaster-feed-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source = Path(runtime_feed.__file__).parents[1]
+    with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*.py")):
+            archive.write(path, os.path.join("trainmaster", "runtime", path.relative_to(source)))
+    context.addFile(str(folder / ARCHIVE))
+    _shipped.add(context.applicationId)
+
+
+def _send_by_value() -> None:
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(feeding)

@@ -1,0 +1,51 @@
+"""The function of a feeder, a task of Spark's that feeds one partition.
+
+Spark sends this module's contents to the executors as they are, since nothing of ours is installed there. What it imports comes with
+`SparkContext.addFile`: `trainmaster.runtime`, in an archive that is put behind all else on the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class Task:
+    """Feeds a partition, and yields the number of its batches. `rows`: of a batch at most, 0: by their size."""
+
+    def __init__(self, link: dict[str, Any], number: int, rows: int, archive: str) -> None:
+        self.link, self.number, self.rows, self.archive = link, number, rows, archive
+
+    def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[int | None]:
+        """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        partition = self._partition(index)
+        from trainmaster.runtime.feed.rows import ROWS, batches
+
+        yield partition.feed(batches(rows, self.rows or ROWS))
+
+    def arrow(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Be the function of `DataFrame.mapInArrow`."""
+        import pyarrow
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = self._partition(context.partitionId())
+        from trainmaster.runtime.feed.arrow import batches_of
+
+        count = partition.feed(batches_of(batches, self.rows))
+        yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
+
+    def _partition(self, index: int) -> Any:
+        import sys
+
+        from pyspark import SparkFiles, TaskContext
+
+        path = SparkFiles.get(self.archive)
+        if path not in sys.path:
+            sys.path.append(path)
+        from trainmaster.runtime.feed.partition import Partition
+
+        context = TaskContext.get()
+        assert context is not None
+        return Partition(self.link, (self.number, index), context.taskAttemptId())

@@ -1,0 +1,280 @@
+"""Where the batches of a feed go: what holds in any order of feeders, readers, losses and ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trainmaster.core.input.feeding import AHEAD, Claim, Feed
+
+TASKS = ("worker:0", "worker:1", "worker:2")
+BATCHES = (4, 1, 0, 7)  # of each partition
+ROWS = 5  # of a batch
+ROOM = 6  # batches that a ring holds
+
+
+class Ring:
+    """A ring as its agent has it: batches in the order of their coming, of which the first were read."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int]] = []
+        self.read = 0
+        self.limit = 0
+
+
+class FeedMachine(RuleBasedStateMachine):
+    """Feeders that die and come again, rings that are lost, and words of agents that come late."""
+
+    agreed = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feed = Feed(self.agreed)
+        self.round = self.feed.begin(len(BATCHES))
+        self.attempts = dict.fromkeys(TASKS, 0)
+        self.rings: dict[Any, Ring] = {}
+        self.feeders: dict[int, tuple[int, int, Any]] = {}  # partition -> try, next batch, wish
+        self.tries = 0
+        self.read: Counter[tuple[int, int]] = Counter()
+        self.fed: set[int] = set()  # partitions that Spark believes to be fed
+
+    def word(self, key: Any) -> None:
+        ring = self.rings[key]
+        delivered = ring.read * ROWS
+        self.feed.heard(
+            key,
+            {
+                "host": "h", "socket": "s", "supply": len(ring.batches) * ROWS, "delivered": delivered, "stopped": False,
+                "room": ROOM - (len(ring.batches) - ring.read), "largest": 2,
+            },
+        )  # fmt: skip
+
+    def settle(self) -> None:
+        self.feed.advance(TASKS)
+        for key, (limit, _) in self.feed.limits().items():
+            self.rings[key].limit = len(self.rings[key].batches) * ROWS if limit is None else limit
+
+    @rule(task=st.sampled_from(TASKS))
+    def open_or_lose(self, task: str) -> None:
+        key = (task, self.attempts[task])
+        if key in self.rings:
+            del self.rings[key]
+            self.feed.lose(key, "it was lost")
+        else:
+            self.attempts[task] += 1
+            key = (task, self.attempts[task])
+            self.rings[key] = Ring()
+            self.word(key)
+        self.settle()
+
+    @rule(task=st.sampled_from(TASKS))
+    def tell(self, task: str) -> None:
+        key = (task, self.attempts[task])
+        if key in self.rings:
+            self.word(key)
+            self.settle()
+
+    @rule(task=st.sampled_from(TASKS))
+    def read_one(self, task: str) -> None:
+        ring = self.rings.get((task, self.attempts[task]))
+        if ring is not None and ring.read < len(ring.batches) and (ring.read + 1) * ROWS <= ring.limit:
+            partition, batch = ring.batches[ring.read]
+            ring.read += 1
+            self.read[partition, batch] += 1
+            self.feed.has_read([[self.round, partition, batch, batch + 1]])
+
+    @rule(partition=st.integers(0, len(BATCHES) - 1))
+    def start_feeder(self, partition: int) -> None:
+        """Begin a try, whether or not an older one still runs."""
+        if partition not in self.fed or partition in self.feed.figures(self.round)["lost"]:
+            self.tries += 1
+            self.feeders[partition] = self.tries, 0, {}
+
+    @precondition(lambda self: self.feeders)
+    @rule(data=st.data(), waited=st.booleans())
+    def step(self, data: st.DataObject, waited: bool) -> None:
+        partition = data.draw(st.sampled_from(sorted(self.feeders)))
+        try_, batch, wish = self.feeders[partition]
+        if batch == BATCHES[partition]:
+            answer: Any = self.feed.settle(self.round, partition, try_, batch, {})
+            assert answer["do"] in ("done", "again")
+            if answer["do"] == "done":
+                self.fed.add(partition)
+            del self.feeders[partition]
+            self.settle()
+            return
+        answer = self.feed.claim(Claim(self.round, partition, batch, try_, 1, ROWS, "h", has_waited=waited, **wish))
+        if answer is None:
+            return
+        if answer["do"] == "again":
+            del self.feeders[partition]
+        elif answer["do"] == "skip":
+            assert answer["until"] > batch
+            self.feeders[partition] = try_, answer["until"], {}
+        else:
+            assert answer["do"] == "put"
+            self.put(partition, try_, batch, answer)
+
+    def put(self, partition: int, try_: int, batch: int, answer: Any) -> None:
+        ring = self.rings[tuple(answer["ring"])]
+        if answer["limit"] is not None:
+            ring.limit = max(ring.limit, answer["limit"])
+        is_there = (partition, batch) in ring.batches
+        if not is_there and len(ring.batches) - ring.read >= ROOM:
+            self.feeders[partition] = try_, batch, {"full": "room"}
+        elif not is_there and self.agreed and len(ring.batches) * ROWS - ring.limit >= AHEAD * ROWS:
+            self.feeders[partition] = try_, batch, {"full": "ahead"}
+        else:
+            if not is_there:
+                ring.batches.append((partition, batch))
+            self.feeders[partition] = try_, batch + 1, {}
+
+    @invariant()
+    def nothing_is_in_two_places(self) -> None:
+        assert not self.read or max(self.read.values()) == 1
+        waiting = [batch for ring in self.rings.values() for batch in ring.batches[ring.read :]]
+        assert not {batch for batch, count in self.read.items() if count} & set(waiting)
+        assert len(set(waiting)) == len(waiting)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        """What Spark believes to be fed was read, is in a ring, or is known as lost."""
+        waiting = {batch for ring in self.rings.values() for batch in ring.batches[ring.read :]}
+        for partition in self.fed - set(self.feed.figures(self.round)["lost"]) - self.feeders.keys():
+            for batch in range(BATCHES[partition]):
+                assert self.read[partition, batch] or (partition, batch) in waiting
+
+    def teardown(self) -> None:
+        """With three readers that live, all goes on until each row was read or lies beyond the permit."""
+        for task in TASKS:
+            if (task, self.attempts[task]) not in self.rings:
+                self.open_or_lose(task)
+        for _ in range(80):
+            for partition in range(len(BATCHES)):
+                if partition not in self.feeders:
+                    self.start_feeder(partition)
+                if partition in self.feeders:
+                    self.step(Fixed(partition), True)
+            for task in TASKS:
+                self.tell(task)
+                self.read_one(task)
+        assert self.feed.figures(self.round)["lost"] == []
+        assert not self.feeders, "a feeder waits for ever"
+        rest = [ring for ring in self.rings.values() if ring.read < len(ring.batches)]
+        assert self.agreed or not rest
+        assert all((ring.read + 1) * ROWS > ring.limit for ring in rest), "a reader waits for ever"
+        assert len(rest) < len(TASKS), "all readers wait"
+
+
+class Fixed:
+    """A choice that is made already, in the place of hypothesis' own."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def draw(self, strategy: Any) -> int:
+        return self.value
+
+
+class FirstComeMachine(FeedMachine):
+    agreed = False
+
+
+TestAgreed = FeedMachine.TestCase
+TestFirstCome = FirstComeMachine.TestCase
+
+
+def opened(agreed: bool = True, tasks: tuple[str, ...] = TASKS[:2]) -> Feed:
+    feed = Feed(agreed)
+    for task in tasks:
+        tell(feed, task, 0)
+    feed.begin(2)
+    return feed
+
+
+def tell(feed: Feed, task: str, supply: int, *, stopped: bool = False, room: int = 100) -> None:
+    word = {
+        "host": "h",
+        "socket": "s",
+        "supply": supply,
+        "delivered": 0,
+        "room": room,
+        "largest": 50,
+        "stopped": stopped,
+    }
+    feed.heard((task, 1), word)
+    feed.advance(TASKS[:2])
+
+
+def ask(partition: int, batch: int, feeder: int = 1, **fields: Any) -> Claim:
+    return Claim(0, partition, batch, feeder, 10, 10, "h", **fields)
+
+
+def test_the_permit_is_what_the_rank_with_the_fewest_rows_has() -> None:
+    feed = opened()
+    tell(feed, "worker:0", 70)
+    assert feed.permit == 0
+    tell(feed, "worker:1", 30)
+    assert feed.limits() == {("worker:0", 1): (30, False), ("worker:1", 1): (30, False)}
+    assert feed.fix() == 30
+    tell(feed, "worker:1", 50)
+    feed.end()
+    assert feed.limits()["worker:1", 1] == (30, True)
+
+
+def test_a_rank_that_restarts_alone_counts_from_the_permit_on() -> None:
+    feed = opened()
+    tell(feed, "worker:0", 70)
+    tell(feed, "worker:1", 50)
+    feed.lose(("worker:1", 1), "it failed")
+    assert feed.permit == 50
+    word = {"host": "h", "socket": "s", "supply": 5, "delivered": 0, "room": 9, "largest": 9, "stopped": False}
+    feed.heard(("worker:1", 2), word)
+    feed.advance(TASKS[:2])
+    assert (feed.permit, feed.limits()["worker:1", 2]) == (55, (5, False))
+
+
+def test_an_older_feeder_is_refused_and_a_lost_reader_means_again() -> None:
+    feed = opened()
+    first = feed.claim(ask(0, 0))
+    assert first is not None
+    assert feed.claim(ask(0, 0, feeder=2)) == first, "a newer try goes to the same ring"
+    assert feed.claim(ask(0, 1)) == {"do": "superseded"}
+    task = first["ring"][0]
+    feed.lose((task, 1), "worker died")
+    assert feed.claim(ask(0, 1, feeder=2)) == {"do": "again", "why": "worker died"}
+    again = feed.claim(ask(0, 0, feeder=3))
+    assert again is not None
+    assert again["ring"][0] != task
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_stop_of_one_ends_the_feed_of_ranks_in_step_alone(agreed: bool) -> None:
+    feed = opened(agreed)
+    tell(feed, "worker:0", 10, stopped=True)
+    answer = feed.claim(ask(0, 0))
+    assert answer is not None
+    assert answer["do"] == ("stop" if agreed else "put")
+    tell(feed, "worker:1", 10, stopped=True)
+    assert feed.claim(ask(0, 1)) == {"do": "stop"}
+
+
+def test_a_ring_of_another_machine_is_named_once_all_are_known() -> None:
+    feed = opened(tasks=("worker:0",))
+    elsewhere = Claim(0, 0, 0, 1, 10, 10, "another")
+    feed.advance(TASKS[:2])
+    assert feed.claim(elsewhere) is None
+    tell(feed, "worker:1", 0)
+    answer = feed.claim(elsewhere)
+    assert answer is not None
+    assert answer["do"] == "unreachable"
+
+
+def test_a_partition_that_gives_other_batches_is_refused() -> None:
+    feed = opened()
+    assert feed.settle(0, 1, 1, 0, {}) == {"do": "done"}
+    assert feed.settle(0, 1, 2, 3, {})["do"] == "differs"
