@@ -85,7 +85,10 @@ class Call(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        question = json.loads(self.rfile.readline() or b"{}")
+        content = self.rfile.readline()
+        if not content:  # somebody looked whether the application lives
+            return
+        question = json.loads(content)
         verb, bridge = question.pop("verb", ""), self.server.bridge
         if verb == "follow":
             bridge.follow(self.connection, self.rfile, **question)
