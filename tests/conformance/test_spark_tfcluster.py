@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from placing import EXAMPLES
 from spark import VERSIONS, own_spark
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
@@ -38,9 +39,11 @@ def await_file(name):
     while not os.path.exists(os.path.join(place, name)):
         time.sleep(0.05)
 
+out = {}
+"""
+CONTEXT = """
 conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4")
 sc = SparkContext(conf=conf.set("spark.executor.memory", "512m").set("spark.driver.memory", "512m"))
-out = {}
 """
 END = """
 print(json.dumps(out))
@@ -123,7 +126,7 @@ def run(function, arguments, count, servers=0, **options):
 jobs = lambda: len(os.listdir(os.path.join(os.environ["TRAINMASTER_STATE_DIR"], "jobs")))
 out["numbers"] = [error_of(run, passes, None, 2, 2), error_of(run, passes, None, 2, 1, master_node="chief", eval_node=True)]
 out["not pickled"] = [error_of(run, passes, threading.Lock(), 1), error_of(run, lambda args, ctx: sc.version, None, 1)]
-out["mode"] = error_of(run, passes, None, 2, 1, driver_ps_nodes=True, input_mode=TFCluster.InputMode.SPARK)
+out["mode"] = error_of(run, passes, None, 2, input_mode=TFCluster.InputMode.SPARK)
 out["jobs"] = os.path.exists(os.environ["TRAINMASTER_STATE_DIR"] + "/jobs") and jobs()
 out["failed"] = error_of(run, fails, None, 2)
 out["again"] = error_of(run, passes, None, 2)  # a second run after a failed one
@@ -145,8 +148,13 @@ out["server"] = error_of(run, server_fails, None, 2, 1, driver_ps_nodes=True)
 """
 
 LOSS = """
+sys.path.append(os.path.join(os.path.dirname(TFNode.__file__), "alias"))  # what `python -m trainmaster.spark.alias` prints
+from tensorflowonspark import TFCluster
+
 def main_fun(args, ctx):
     import json, os, time
+    from tensorflowonspark import TFNode
+    assert TFNode.hdfs_path(ctx, "x") == ctx.absolute_path("x")
     name = os.path.join(args, f"{os.environ['TRAINMASTER_ATTEMPT']}-{ctx.task_index}")
     with open(name + ".draft", "w") as file:
         json.dump({"pid": os.getpid(), "cluster": ctx.cluster_spec}, file)
@@ -175,13 +183,13 @@ out["pids"] = len({node["pid"] for node in first + second})
 """
 
 
-def drive(version: str, program: str, place: Path, **environ: str) -> dict[str, Any]:
+def drive(version: str, program: str, place: Path, *arguments: str, **environ: str) -> dict[str, Any]:
     """Run a driver's program in an application of its own, and return what it found."""
     state = place / "state"
     state.mkdir()
     with own_spark(version) as cluster:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", BEGIN + program + END, str(cluster.home.folder.parent), str(place)], cwd=place,
+            [sys.executable, "-I", "-c", BEGIN + program + END, str(cluster.home.folder.parent), str(place), *arguments], cwd=place,
             env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "TRAINMASTER_STATE_DIR": str(state), **environ},
             capture_output=True, text=True, check=False, timeout=LIMIT,
         )  # fmt: skip
@@ -192,7 +200,7 @@ def drive(version: str, program: str, place: Path, **environ: str) -> dict[str, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
-    out = drive(version, NODES, tmp_path)
+    out = drive(version, CONTEXT + NODES, tmp_path)
     nodes = out["nodes"]
     assert [(node["job"], node["index"]) for node in nodes] == [
         ("ps", 0),
@@ -227,13 +235,13 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
 
 
 def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
-    out = drive(VERSIONS[0], FAILURES, tmp_path)
+    out = drive(VERSIONS[0], CONTEXT + FAILURES, tmp_path)
     for error in out["numbers"]:
         assert error["type"] == "BadInput"
         assert "at least one worker or master is needed" in error["words"]
     assert "tf_args cannot be pickled: TypeError" in out["not pickled"][0]["words"]
     assert "map_fun cannot be pickled" in out["not pickled"][1]["words"]
-    assert "driver_ps_nodes and eval_node are for InputMode.TENSORFLOW" in out["mode"]["words"]
+    assert "InputMode.SPARK is not there yet" in out["mode"]["words"]
     assert not out["jobs"], "nothing was started"
 
     failed = out["failed"]
@@ -253,5 +261,29 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
 
 
 def test_a_lost_executor_is_replaced(tmp_path: Path) -> None:
-    out = drive(VERSIONS[0], LOSS, tmp_path)
+    out = drive(VERSIONS[0], CONTEXT + LOSS, tmp_path)
     assert out == {"same": True, "pids": 4}
+
+
+# TensorFlow is where the tests are: there the programs of executors run, too.
+EXAMPLE = """
+import runpy
+sys.argv = [sys.argv[3], "--cluster_size", "2", "--epochs", "8", "--data_dir", sys.argv[4], "--export_dir", os.path.join(place, "export")]
+runpy.run_path(sys.argv[0], run_name="__main__")
+import trainmaster
+[job] = trainmaster.jobs()
+out["lines"] = list(trainmaster.logs(job["id"]))
+sc = SparkContext._active_spark_context
+"""
+
+
+def test_the_example_trains_with_tensorflow(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, EXAMPLES / "digits" / "data.py", tmp_path / "digits"], check=True, timeout=LIMIT)
+    out = drive(
+        VERSIONS[0], EXAMPLE, tmp_path, str(EXAMPLES / "digits-tensorflowonspark" / "mnist_tf.py"), str(tmp_path / "digits"),
+        PYSPARK_PYTHON=sys.executable,
+    )  # fmt: skip
+    accuracy = {line.split()[0]: float(line.split()[3]) for line in out["lines"] if "held-out" in line}
+    assert accuracy.keys() == {"chief:0", "worker:0"}
+    assert min(accuracy.values()) > 0.9, out["lines"]
+    assert (tmp_path / "export" / "saved_model.pb").exists()

@@ -44,9 +44,9 @@ class TFCluster:
         reservation_timeout: float = 600,
         release_port: bool = True,
     ) -> None:
-        if input_mode != InputMode.TENSORFLOW and (driver_ps_nodes or nodes["evaluator"]):
+        if input_mode != InputMode.TENSORFLOW:
             raise BadInput(
-                "driver_ps_nodes and eval_node are for InputMode.TENSORFLOW", place="input_mode", mend="leave them out",
+                "InputMode.SPARK is not there yet", place="input_mode", mend="have the function read its data: InputMode.TENSORFLOW",
                 anchor="spark-function",
             )  # fmt: skip
         self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())

@@ -47,6 +47,16 @@ class TFNodeContext:
         """Return the ClusterSpec and a running server of TensorFlow, as `TFNode.start_cluster_server` does."""
         return TFNode.start_cluster_server(self, num_gpus, rdma)
 
+    def get_data_feed(
+        self,
+        train_mode: bool = True,
+        qname_in: str = "input",
+        qname_out: str = "output",
+        input_mapping: Mapping[str, str] | None = None,
+    ) -> TFNode.DataFeed:
+        """Return the feed of this node."""
+        return TFNode.DataFeed(self.mgr, train_mode, qname_in, qname_out, input_mapping)
+
     def release_port(self) -> None:
         """Free the node's port for TensorFlow, where `release_port=False` kept it."""
         TFNode.release_port(self)
