@@ -91,6 +91,8 @@ class TFCluster:
             job.await_start(self._timeout)
         except BaseException:
             job.kill()
+            if servers is not None:
+                servers.stop()
             raise
         if url := self.tensorboard_url():
             _LOG.info("TensorBoard running at: %s", url)

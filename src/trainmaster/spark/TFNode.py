@@ -95,11 +95,11 @@ class DataFeed:
         """
         rows: list[Any] = []
         while len(rows) < batch_size and self._has_rows(rows):
-            taken = self._rows[self._next : self._next + batch_size - len(rows)]
-            self._next += len(taken)
-            rows += taken
+            part = self._rows[self._next : self._next + batch_size - len(rows)]
+            self._next += len(part)
+            rows += part
             if not self.train_mode:
-                self._unanswered.append((self._partition, len(taken)))
+                self._unanswered.append((self._partition, len(part)))
         if self.input_tensors is None:
             return rows
         columns = list(zip(*rows, strict=True)) or [()] * len(self.input_tensors)
