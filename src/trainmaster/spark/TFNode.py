@@ -1,10 +1,12 @@
-"""TensorFlowOnSpark's TFNode: helpers for the program that runs in a Spark task."""
+"""TensorFlowOnSpark's TFNode: helpers for the program that runs in a Spark task. They need the standard library, DataFeed NumPy too."""
 
 from __future__ import annotations
 
 import getpass
 import logging
-from typing import Protocol
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 HADOOP_SCHEMES = tuple(
     f"{name}://" for name in ("adl", "file", "hdfs", "oss", "s3", "s3a", "s3n", "swift", "viewfs", "wasb")
@@ -39,3 +41,143 @@ def hdfs_path(ctx: Place, path: str) -> str:
         return f"{ctx.defaultFS}/{ctx.working_dir[1:]}/{path}"
     logging.getLogger(__name__).warning("Unknown scheme %s with relative path: %s", ctx.defaultFS, path)
     return f"{ctx.defaultFS}/{path}"
+
+
+class Source(Protocol):
+    """The batches of one feed, as `trainmaster.runtime.feed.reader.Reader` gives them."""
+
+    def read(self) -> Any: ...
+
+    def terminate(self) -> None: ...
+
+
+class Sink(Protocol):
+    """The taker of results: those of rows of one partition, (stage, partition), in their order."""
+
+    def put(self, partition: tuple[int, int], results: Sequence[Any]) -> None: ...
+
+
+class Feeds(Protocol):
+    """The feeds of a node by name: `ctx.mgr`."""
+
+    def source(self, name: str) -> Source: ...
+
+    def sink(self, name: str) -> Sink: ...
+
+
+class DataFeed:
+    """The rows that the driver feeds to this node.
+
+    `input_mapping`: column -> tensor; a batch is then a dictionary of the tensors, which get the row's values in the order of the columns'
+    names. In inference (`train_mode=False`) no batch spans partitions, and each row needs one result. `done_feeding`: all was read.
+    """
+
+    def __init__(
+        self,
+        mgr: Feeds,
+        train_mode: bool = True,
+        qname_in: str = "input",
+        qname_out: str = "output",
+        input_mapping: Mapping[str, str] | None = None,
+    ) -> None:
+        self.mgr, self.train_mode, self.qname_in, self.qname_out = mgr, train_mode, qname_in, qname_out
+        self.input_tensors = [tensor for _, tensor in sorted(input_mapping.items())] if input_mapping else None
+        self.done_feeding = False
+        self._source = mgr.source(qname_in)
+        self._rows: list[Any] = []  # of the batch that was read last, those from `_next` on are still to be given
+        self._next, self._partition = 0, (-1, -1)
+        self._unanswered: deque[tuple[tuple[int, int], int]] = deque()  # partition, rows that have no result yet
+
+    def next_batch(self, batch_size: int) -> Any:
+        """Return the next rows, at most so many; fewer at the end of the feed and, in inference, of a partition.
+
+        A row is as it was fed: a tuple, or a value where the rows are single values; lists of numbers come as NumPy arrays.
+        """
+        rows: list[Any] = []
+        while len(rows) < batch_size and self._has_rows(rows):
+            part = self._rows[self._next : self._next + batch_size - len(rows)]
+            self._next += len(part)
+            rows += part
+            if not self.train_mode:
+                self._unanswered.append((self._partition, len(part)))
+        if self.input_tensors is None:
+            return rows
+        columns = list(zip(*rows, strict=True)) or [()] * len(self.input_tensors)
+        return {tensor: list(column) for tensor, column in zip(self.input_tensors, columns, strict=True)}
+
+    def should_stop(self) -> bool:
+        """Tell whether the feed has ended."""
+        return self.done_feeding
+
+    def batch_results(self, results: Sequence[Any]) -> None:
+        """Give the results of the rows that were read, one a row, in their order. Raises ValueError for more than there are rows."""
+        waiting = sum(count for _, count in self._unanswered)
+        if len(results) > waiting:
+            raise ValueError(
+                f"there are {len(results)} results, and {waiting} rows wait for one: give one result a row"
+            )
+        sink, first = self.mgr.sink(self.qname_out), 0
+        while first < len(results):
+            partition, count = self._unanswered.popleft()
+            part = results[first : first + count]
+            if len(part) < count:
+                self._unanswered.appendleft((partition, count - len(part)))
+            sink.put(partition, part)
+            first += count
+
+    def terminate(self) -> None:
+        """Read nothing more: the driver stops feeding at once."""
+        self.done_feeding, self._rows, self._next = True, [], 0
+        self._source.terminate()
+
+    def _has_rows(self, rows: Sequence[Any]) -> bool:
+        """Read on where nothing is left of the last batch. False at the feed's end, and where the next rows are not for the same batch."""
+        while self._next == len(self._rows) and not self.done_feeding:
+            batch = self._source.read()
+            if batch is None:
+                self.done_feeding = True
+                return False
+            previous, self._partition = self._partition, tuple(batch.number[:2])
+            self._rows, self._next = _rows_of(batch), 0
+            if rows and not self.train_mode and self._partition != previous:
+                return False
+        return not self.done_feeding
+
+
+def _rows_of(batch: Any) -> list[Any]:
+    """Return a batch's rows. They are copies, so the memory of the batch is free again."""
+    columns = []
+    for name in batch.columns:
+        values = batch[name]
+        if hasattr(values, "tolist"):
+            values = values.tolist() if values.ndim == 1 else list(values.copy())
+        columns.append(values)
+    return columns[0] if list(batch.columns) == ["value"] else list(zip(*columns, strict=True))
+
+
+def start_cluster_server(ctx: Any, num_gpus: int = 1, rdma: bool = False) -> tuple[Any, Any]:
+    """Return the ClusterSpec and a started `tf.distribute.Server` of this node. `num_gpus` changes nothing: Spark gives a task its GPUs.
+
+    Raises ValueError for `rdma`: TensorFlow has had no "grpc+verbs" since 2.0.
+    """
+    if rdma:
+        raise ValueError('rdma=True needs the protocol "grpc+verbs", which TensorFlow has not had since 2.0')
+    import tensorflow as tf
+
+    cluster = tf.train.ClusterSpec(ctx.cluster_spec)
+    release_port(ctx)
+    return cluster, tf.distribute.Server(cluster, job_name=ctx.job_name, task_index=ctx.task_index)
+
+
+def export_saved_model(sess: Any, export_dir: str, tag_set: str, signatures: Any) -> None:
+    """Refuse: sessions are TensorFlow 1's. `compat.export_saved_model` exports a Keras model."""
+    raise NotImplementedError(
+        "there are no sessions in TensorFlow 2: use compat.export_saved_model(model, export_dir, is_chief)"
+    )
+
+
+def release_port(ctx: Any) -> None:
+    """Free the node's port for TensorFlow, where it is still held."""
+    if ctx.tmp_socket is not None:
+        ctx.tmp_socket.close()
+        ctx.tmp_socket = None

@@ -47,9 +47,14 @@ def run(
             **spec, "container": str(context.taskAttemptId()), "worker": os.getpid(), "devices": devices.get("gpu", []),
             "node": host(),
         }  # fmt: skip
+        # What a program needs that runs as Spark's own tasks do: the same Python, and modules that the application has brought.
+        spark = {
+            "TRAINMASTER_SPARK_PYTHON": sys.executable,
+            "TRAINMASTER_SPARK_PATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        }
         process = subprocess.Popen(
             ["/bin/sh", "runtime/start", AGENT], cwd=home, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(),
-            env={"TRAINMASTER_PYTHON": sys.executable, **os.environ, **environ}, pass_fds=[lock],
+            env={"TRAINMASTER_PYTHON": sys.executable, **os.environ, **spark, **environ}, pass_fds=[lock],
         )  # fmt: skip
         process.communicate(json.dumps(spec).encode())
         status = process.returncode

@@ -1,0 +1,178 @@
+"""TensorFlowOnSpark's TFCluster: run a function on executors, as the nodes of one TensorFlow cluster.
+
+    cluster = TFCluster.run(sc, main_fun, args, num_executors, num_ps, input_mode=TFCluster.InputMode.TENSORFLOW)
+    cluster.shutdown()
+
+The cluster is a job of the application (`trainmaster.spark`), one task a node, so several nodes may be on one executor, and a node that
+loses its executor gets another one. Every call raises the error of a function that failed, with its last lines.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainmaster.core.errors import BadInput
+from trainmaster.spark.nodes.driver_servers import DriverServers
+from trainmaster.spark.nodes.job import FunctionJob, pickled
+
+_LOG = logging.getLogger(__name__)
+_BOARD = "TensorBoard"
+_SERVING = ("ps", "evaluator")  # they are not waited for, and nobody restarts for them
+QUEUES = ("input", "output", "error")
+
+
+class InputMode:
+    """The source of the data: TENSORFLOW, the function reads them; SPARK, the driver feeds them."""
+
+    TENSORFLOW = 0
+    SPARK = 1
+
+
+class TFCluster:
+    """A cluster. `nodes`: how many of each role, in the order of executor ids; the others are options of `run`."""
+
+    def __init__(
+        self,
+        sc: Any,
+        nodes: Mapping[str, int],
+        input_mode: int,
+        tensorboard: bool,
+        log_dir: str | None = None,
+        driver_ps_nodes: bool = False,
+        reservation_timeout: float = 600,
+        release_port: bool = True,
+    ) -> None:
+        if input_mode != InputMode.TENSORFLOW:
+            raise BadInput(
+                "InputMode.SPARK is not there yet", place="input_mode", mend="have the function read its data: InputMode.TENSORFLOW",
+                anchor="spark-function",
+            )  # fmt: skip
+        self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())
+        self._nodes, self._timeout = dict(nodes), reservation_timeout
+        self._has_board, self._servers_here = tensorboard, driver_ps_nodes and nodes["ps"]
+        self._facts = {
+            "workers": self.num_executors - nodes["ps"] - nodes["evaluator"], "release_port": release_port, "log_dir": log_dir,
+            "tensorboard": nodes["ps"] if tensorboard else None,  # the executor id of the master, else of the first worker
+        }  # fmt: skip
+        self._started_job: FunctionJob | None = None
+
+    def start(self, map_fun: Any, tf_args: Any) -> None:
+        """Call `map_fun(tf_args, ctx)` on each node, and return when all run: see `run`."""
+        function = pickled(map_fun, tf_args)
+        servers = (
+            DriverServers(self._servers_here, self.sc.getConf().get("spark.driver.host"))
+            if self._servers_here
+            else None
+        )
+        addresses = servers.addresses if servers is not None else []
+        self._started_job = job = FunctionJob(
+            self.sc, "tfcluster", function, self._nodes, servers=addresses, **self._facts
+        )
+        if servers is not None:
+            job.on_formed, job.on_end = lambda: servers.restart(job), servers.stop
+        roles = {
+            name: job.role(replicas=count, restart={"scope": "task" if name in _SERVING else "group", "limit": 0})
+            for name, count in job.tasks.items()
+        }
+        first = next(name for name in roles if name not in _SERVING)
+        if self._has_board:
+            roles[first]["ports"] = ["board"]
+        links = {_BOARD: f"{first}:0:board/"} if self._has_board else {}
+        try:
+            job.start(
+                framework="tensorflow",
+                gang=True,
+                roles=roles,
+                links=links,
+                timeouts={"stall": "none", "finish": "none"},
+            )
+            job.await_start(self._timeout)
+        except BaseException:
+            job.kill()
+            if servers is not None:
+                servers.stop()
+            raise
+        if url := self.tensorboard_url():
+            _LOG.info("TensorBoard running at: %s", url)
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the job, which `tm status` knows."""
+        return self._job.id
+
+    @property
+    def _job(self) -> FunctionJob:
+        if self._started_job is None:
+            raise RuntimeError("the cluster has not begun: call start(map_fun, tf_args)")
+        return self._started_job
+
+    def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
+        """Wait until the functions of master, chief and workers have returned; parameter servers and evaluator are stopped then.
+
+        Raises JobFailed where one failed, TimeoutError after `timeout` seconds. `ssc`: the StreamingContext that feeds, waited for first.
+        `grace_secs` is not needed: the end of a function is its own.
+        """
+        self._job.check()
+        if ssc is not None:
+            while not ssc.awaitTerminationOrTimeout(1):
+                self._job.check()
+        self._job.await_end(timeout)
+
+    def tensorboard_url(self) -> str | None:
+        """Return the address of TensorBoard, None without one."""
+        self._job.check()
+        return self._job.link(_BOARD) if self._has_board else None
+
+
+def run(
+    sc: Any,
+    map_fun: Any,
+    tf_args: Any,
+    num_executors: int,
+    num_ps: int,
+    tensorboard: bool = False,
+    input_mode: int = InputMode.TENSORFLOW,
+    log_dir: str | None = None,
+    driver_ps_nodes: bool = False,
+    master_node: str | None = None,
+    reservation_timeout: float = 600,
+    queues: Sequence[str] = QUEUES,
+    eval_node: bool = False,
+    release_port: bool = True,
+) -> TFCluster:
+    """Call `map_fun(tf_args, ctx)` on `num_executors` nodes, and return when all run.
+
+    Executor ids are given to `num_ps` parameter servers, then the `master_node` ("chief" or "master"), the evaluator (`eval_node`) and the
+    workers. Raises BadInput for numbers that do not fit and a function that cannot be pickled, TimeoutError where there are too few slots
+    for `reservation_timeout` seconds, JobFailed where a function fails meanwhile.
+    """
+    nodes = nodes_of(num_executors, num_ps, master_node, eval_node)
+    cluster = TFCluster(sc, nodes, input_mode, tensorboard, log_dir, driver_ps_nodes, reservation_timeout, release_port)
+    cluster.start(map_fun, tf_args)
+    return cluster
+
+
+def reserve(
+    sc: Any, num_executors: int, num_ps: int, tensorboard: bool = False, input_mode: int = InputMode.TENSORFLOW
+) -> TFCluster:
+    """Return a cluster that begins with `start(map_fun, tf_args)`: the form of 2017."""
+    return TFCluster(sc, nodes_of(num_executors, num_ps, None, False), input_mode, tensorboard)
+
+
+def nodes_of(num_executors: int, num_ps: int, master_node: str | None, eval_node: bool) -> dict[str, int]:
+    """Return the number of nodes of each role, in the order of executor ids. Raises BadInput where they are not `num_executors`."""
+    workers = num_executors - num_ps - bool(master_node) - bool(eval_node)
+    if workers < 0 or num_ps < 0 or workers + bool(master_node) < 1:
+        others = f"{num_ps} ps, {int(bool(master_node))} {master_node or 'master'}, {int(bool(eval_node))} evaluator"
+        raise BadInput(
+            f"cluster size {num_executors} leaves {workers} workers beside {others}; at least one worker or master is needed",
+            place=f"num_executors: {num_executors}", mend="raise num_executors, or lower num_ps", anchor="spark-function",
+        )  # fmt: skip
+    return {
+        "ps": num_ps,
+        master_node or "master": int(bool(master_node)),
+        "evaluator": int(eval_node),
+        "worker": workers,
+    }

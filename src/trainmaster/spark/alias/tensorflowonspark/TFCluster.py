@@ -1,0 +1,7 @@
+"""`trainmaster.spark.TFCluster` itself."""
+
+import sys
+
+from trainmaster.spark import TFCluster
+
+sys.modules[__name__] = TFCluster

@@ -1,0 +1,1 @@
+"""TensorFlowOnSpark's names, as `trainmaster.spark` has them."""

@@ -1,0 +1,79 @@
+"""Parameter servers on the driver's machine, as child processes of the driver.
+
+They are no tasks of the job: their addresses go to its programs as a fact, and they begin once the job's tasks run, with the addresses of
+these. When the tasks form anew, so do they. The kernel ends them with the thread that started them, which lives as long as the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainmaster.host.ports import Ports
+from trainmaster.spark.nodes.entry import BEGIN, FOLDER, PARENT, PATH
+
+if TYPE_CHECKING:
+    from trainmaster.spark.nodes.job import FunctionJob
+
+_GRACE = 5.0  # s from SIGTERM to SIGKILL
+_LOG = logging.getLogger(__name__)
+
+
+class DriverServers:
+    """So many servers, at ports of the driver's host that are held until `stop`."""
+
+    def __init__(self, count: int, host: str) -> None:
+        self._ports = Ports()
+        self.addresses = [f"{host}:{port}" for port in self._ports.take(count)]
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="trainmaster-ps-")
+
+    def restart(self, job: FunctionJob) -> None:
+        """Start them, with the present addresses of the job's tasks. A server that fails ends the job."""
+        self._end_children()
+        if not (place := Path(self._folder.name, FOLDER)).exists():
+            job.write(place)
+        cluster = job.cluster()
+        for index, address in enumerate(self.addresses):
+            role = {
+                "TRAINMASTER_ROLE": "ps", "TRAINMASTER_INDEX": str(index), "TRAINMASTER_PORT_TENSORFLOW": address.rpartition(":")[2],
+                "TF_CLUSTER_DEF": cluster, PARENT: str(os.getpid()), PATH: os.pathsep.join(map(os.path.abspath, sys.path)),
+            }  # fmt: skip
+            child = subprocess.Popen(
+                [sys.executable, "-c", BEGIN],
+                cwd=self._folder.name,
+                env={**os.environ, **role},
+                stdin=subprocess.DEVNULL,
+            )
+            self._children.append(child)
+            threading.Thread(target=self._reap, args=(index, child, job), daemon=True).start()
+
+    def stop(self) -> None:
+        """End them, and free their ports."""
+        self._end_children()
+        self._ports.release()
+        self._folder.cleanup()
+
+    def _reap(self, index: int, child: subprocess.Popen[bytes], job: FunctionJob) -> None:
+        status = child.wait()
+        if status > 0 and child in self._children:
+            job.fail(
+                f"ps:{index}, on the driver's machine, exited with status {status}: the driver's own output has its lines"
+            )
+
+    def _end_children(self) -> None:
+        children, self._children = self._children, []
+        for child in children:
+            child.terminate()
+        for child in children:
+            try:
+                child.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()

@@ -1,0 +1,218 @@
+"""Start a function of the driver's as a job in its application, and know at once how it does.
+
+The function and its argument are pickled by pyspark's cloudpickle, and are a file of the job, as the modules that call it: executors need
+nothing of ours. They travel as all files of jobs do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmaster.core.errors import BadInput, JobFailed
+from trainmaster.spark.nodes.entry import COMMAND, FOLDER
+
+NOTICE = 10.0  # s between two lines about a wait
+_ERROR = "spark-function"
+_LOG = logging.getLogger(__name__)
+_OURS = Path(__file__).parents[2]  # the package trainmaster
+_CARRIED = ("spark", "core/__init__.py", "core/errors.py")
+
+
+def pickled(function: Any, arguments: Any) -> bytes:
+    """Return the function and its argument as bytes. Raises BadInput where they cannot be pickled."""
+    from pyspark import cloudpickle
+
+    parts = {"tf_args": arguments, "map_fun": function}
+    for name, part in parts.items():
+        try:
+            cloudpickle.dumps(part)
+        except Exception as error:
+            raise BadInput(
+                f"{name} cannot be pickled: {type(error).__name__}: {error}", place=name,
+                mend="make what lives in the driver alone (contexts, locks, open files) inside the function instead", anchor=_ERROR,
+            ) from error  # fmt: skip
+    content: bytes = cloudpickle.dumps((function, arguments))
+    return content
+
+
+def default_file_system(context: Any) -> str:
+    """Return Hadoop's default file system, without the last slash of `file:///`."""
+    name = str(context._jsc.hadoopConfiguration().get("fs.defaultFS"))
+    return name[:-1] if name.startswith("file://") and len(name) > 7 and name.endswith("/") else name
+
+
+def uses_alias() -> bool:
+    """Tell whether this driver imports us as `tensorflowonspark`."""
+    module = sys.modules.get("tensorflowonspark")
+    return module is not None and Path(module.__file__ or "").is_relative_to(_OURS)
+
+
+class FunctionJob:
+    """A job whose tasks call a function. `nodes`: how many of each role, in the order of their executor ids. `facts`: those of `entry`;
+    where there are `servers`, the nodes of the role ps are no tasks.
+    """
+
+    def __init__(self, context: Any, name: str, function: bytes, nodes: Mapping[str, int], **facts: Any) -> None:
+        self.context, self.nodes = context, {role: count for role, count in nodes.items() if count}
+        self.tasks = {role: count for role, count in self.nodes.items() if role != "ps" or not facts.get("servers")}
+        self._name, self._function, self._facts = name, function, facts
+        self._news = threading.Condition()
+        self._started: set[str] = set()
+        self._end: Mapping[str, Any] | None = None
+        self._failure = ""
+        self._run: Any = None
+        self.on_formed: Callable[[], None] = lambda: None  # called when all tasks run, also after each restart
+        self.on_end: Callable[[], None] = lambda: None
+
+    # -- start --
+
+    def start(self, **keys: Any) -> None:
+        """Submit the job. `keys`: those of a job file, beside roles and files."""
+        from trainmaster.client.api import start_job
+        from trainmaster.core.spec.reading import job_from
+        from trainmaster.spark import in_application, open_to_jobs
+
+        application = open_to_jobs(self.context)
+        job = in_application(application, job_from({"name": self._name, "files": [FOLDER], **keys}))
+
+        with tempfile.TemporaryDirectory(prefix="trainmaster-node-") as folder:
+            self.write(Path(folder, FOLDER))
+            self._run = start_job(job, "spark", folder, "")
+        threading.Thread(target=self._watch, daemon=True, name=f"trainmaster-{self._run.id}").start()
+
+    @property
+    def id(self) -> str:
+        return str(self._run.id)
+
+    def role(self, **keys: Any) -> dict[str, Any]:
+        """Return a role whose tasks take what a task of the application takes."""
+        from trainmaster.engines.spark.bridge.rows import task_cpus
+
+        return {"command": COMMAND, "resources": {"cores": task_cpus(self.context)}, **keys}
+
+    def write(self, folder: Path) -> None:
+        """Write what a program needs: the function, its facts, and our modules."""
+        (folder / "trainmaster").mkdir(parents=True)
+        for name in _CARRIED:
+            place = folder / "trainmaster" / name
+            place.parent.mkdir(exist_ok=True)
+            if (_OURS / name).is_dir():
+                shutil.copytree(_OURS / name, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copyfile(_OURS / name, place)
+        first, count = {}, 0
+        for role, tasks in self.nodes.items():
+            first[role] = count
+            count += tasks
+        facts = {"first": first, "defaultFS": default_file_system(self.context), "alias": uses_alias(), **self._facts}
+        (folder / "facts.json").write_text(json.dumps(facts))
+        (folder / "function").write_bytes(self._function)
+
+    # -- waits --
+
+    def await_start(self, timeout: float) -> None:
+        """Wait until all functions are called. Raises JobFailed where one fails meanwhile; kills the job and raises TimeoutError after
+        `timeout` seconds.
+        """
+        needed = sum(self.tasks.values())
+        limit, notice = time.monotonic() + timeout, time.monotonic() + NOTICE
+        with self._news:
+            while len(self._started) < needed and self._end is None:
+                now = time.monotonic()
+                if now > limit:
+                    words = self._waiting()
+                    raise TimeoutError(f"timed out after {timeout:g} s, waiting for {needed} nodes: {words}")
+                if now > notice:
+                    notice = now + NOTICE
+                    _LOG.info("%s waits for %d nodes: %s", self.id, needed, self._waiting())
+                self._news.wait(min(limit, notice) - now)
+        self.check()
+
+    def await_end(self, timeout: float = threading.TIMEOUT_MAX) -> None:
+        """Wait until all functions have returned. Raises JobFailed, and TimeoutError after `timeout` seconds, which kills the job."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._end is not None, min(timeout, threading.TIMEOUT_MAX)):
+                self._run.kill("it ran too long")
+                raise TimeoutError(f"{self.id} has not ended after {timeout:g} s, and was killed")
+        self.check()
+
+    def check(self) -> None:
+        """Raise JobFailed, with the last lines of the task that failed first, where the job has failed."""
+        from trainmaster.client.api import failed
+
+        if self._failure:
+            raise JobFailed(self._failure, place=self.id, anchor="job-failed")
+        if self._end is not None and self._end["state"] != "succeeded":
+            raise failed(self._end)
+
+    def kill(self) -> None:
+        """End the job, where it has not ended."""
+        if self._run is not None and self._end is None:
+            self._run.kill()
+
+    def fail(self, failure: str) -> None:
+        """End the job, for what happened outside it."""
+        with self._news:
+            self._failure = self._failure or failure
+        self.kill()
+
+    def cluster(self) -> str:
+        """Return the addresses of the job's present tasks as TF_CLUSTER_DEF has them."""
+        from trainmaster.client.jobs.past import Past
+        from trainmaster.core.machine.formation import formation
+        from trainmaster.frameworks import placement
+
+        state = Past(self.id).state()
+        formed = formation(state, state.groups[0])
+        return placement("tensorflow", formed, formed.peers[0].task).env["TF_CLUSTER_DEF"]
+
+    def link(self, name: str) -> str | None:
+        """Return the address of a page of the job."""
+        return self._run.status()["links"].get(name) or None
+
+    def _waiting(self) -> str:
+        """Say what is asked and what is free."""
+        from trainmaster.engines.spark.bridge import rows
+
+        executors = rows.of(self.context)
+        cpus = rows.task_cpus(self.context)
+        free = sum(executor["free"] // cpus for executor in executors)
+        slots = sum(executor["cores"] // cpus for executor in executors)
+        missing = sum(self.tasks.values()) - len(self._started)
+        reason = self._run.status()["waiting"] or "it waits for its programs"
+        room = f"{len(executors)} executors have {slots} slots of {cpus} cores, {free} of them free"
+        return f"{missing} of them do not run yet; {room} ({reason})"
+
+    def _watch(self) -> None:
+        """Follow the job to its end."""
+        try:
+            for event in self._run.events(follow=True):
+                self._take(event)
+            status = self._run.wait(check=False)
+        except Exception as error:  # noqa: BLE001  whoever waits must hear of it
+            _LOG.exception("%s cannot be followed", self.id)
+            status = {"state": "failed"}
+            self.fail(f"it cannot be followed: {type(error).__name__}: {error}")
+        with self._news:
+            self._end = status
+            self._news.notify_all()
+        self.on_end()
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if event["type"] == "generation-formed":
+            self._started -= {task for task, _ in event["members"]}
+        elif event["type"] == "started":
+            self._started.add(event["task"])
+            if len(self._started) == sum(self.tasks.values()):
+                self.on_formed()
+                with self._news:
+                    self._news.notify_all()

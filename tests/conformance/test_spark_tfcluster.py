@@ -1,0 +1,289 @@
+"""TFCluster and TFParallel on a real Spark, whose executors have nothing of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from placing import EXAMPLES
+from spark import VERSIONS, own_spark
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
+LIMIT = 500.0  # s of a driver
+
+# The driver's Python has Trainmaster, and pyspark from the directory in its first argument; the second one is a directory for files.
+BEGIN = """
+import json, os, signal, sys, threading, time
+sys.path.append(sys.argv[1])
+place = sys.argv[2]
+from pyspark import SparkConf, SparkContext
+from trainmaster.spark import TFCluster, TFNode, TFParallel
+
+def error_of(call, *arguments, **options):
+    began = time.time()
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        return {"type": type(error).__name__, "words": str(error), "raised": time.time(), "took": time.time() - began}
+
+def read(name):
+    with open(os.path.join(place, name)) as file:
+        return json.load(file)
+
+def await_file(name):
+    while not os.path.exists(os.path.join(place, name)):
+        time.sleep(0.05)
+
+out = {}
+"""
+CONTEXT = """
+conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4")
+sc = SparkContext(conf=conf.set("spark.executor.memory", "512m").set("spark.driver.memory", "512m"))
+"""
+END = """
+print(json.dumps(out))
+sc.stop()
+"""
+
+NODES = """
+def main_fun(args, ctx):
+    import importlib.util, json, os, socket, sys, time
+    port = int(os.environ.get("TRAINMASTER_PORT_TENSORFLOW", 0))
+    def is_free():
+        with socket.socket() as trial:
+            try:
+                trial.bind(("", port))
+            except OSError:
+                return False
+            return True
+    held = port and not is_free()
+    ctx.release_port()
+    facts = {
+        "id": ctx.executor_id, "job": ctx.job_name, "index": ctx.task_index, "workers": ctx.num_workers, "cluster": ctx.cluster_spec,
+        "config": json.loads(os.environ["TF_CONFIG"]), "argv": sys.argv, "path": ctx.absolute_path("x"), "cwd": os.getcwd(),
+        "held": held, "free": port and is_free(), "pid": os.getpid(), "attrs": importlib.util.find_spec("attrs") is not None,
+    }
+    draft = os.path.join(args[0], f"draft-{args[1]}-{ctx.executor_id}")
+    with open(draft, "w") as file:
+        json.dump(facts, file)
+    os.rename(draft, os.path.join(args[0], f"{args[1]}-{ctx.executor_id}"))
+    while ctx.job_name in ("ps", "evaluator"):
+        time.sleep(1)
+
+cluster = TFCluster.run(sc, main_fun, [place, "a"], 4, 1, master_node="chief", eval_node=True, release_port=False)
+out["url"] = cluster.tensorboard_url()
+for number in range(4):
+    await_file(f"a-{number}")
+cluster.shutdown()
+out["nodes"] = [read(f"a-{number}") for number in range(4)]
+out["alive"] = [node["job"] for node in out["nodes"] if os.path.exists(f"/proc/{node['pid']}")]
+
+clusters = [TFCluster.run(sc, main_fun, [place, name], 2, 0) for name in "bc"]  # both at once
+for cluster in clusters:
+    cluster.shutdown()
+out["both"] = [read(f"{name}-{number}")["cluster"]["worker"] for name in "bc" for number in range(2)]
+
+cluster = TFCluster.run(sc, main_fun, [place, "d"], 2, 1, driver_ps_nodes=True)
+await_file("d-0")
+cluster.shutdown()
+out["with driver"] = [read(f"d-{number}") for number in range(2)]
+def is_over():
+    return not os.path.exists(f"/proc/{out['with driver'][0]['pid']}")
+for _ in range(600):
+    if is_over():
+        break
+    time.sleep(0.1)
+out["server ended"] = is_over()
+
+def instance(args, ctx):
+    with open(os.path.join(args, f"instance-{ctx.executor_id}"), "w") as file:
+        file.write(str(ctx.num_workers))
+
+TFParallel.run(sc, instance, place, 3)
+TFParallel.run(sc, instance, place, 6, use_barrier=False)  # more than there are slots
+out["instances"] = [read(f"instance-{number}") for number in range(6)]
+"""
+
+FAILURES = """
+def fails(args, ctx):
+    import time
+    if ctx.task_index == 1:
+        time.sleep(1)
+        raise RuntimeError(f"no such digit, at {time.time()}")
+    time.sleep(1000)
+
+def passes(args, ctx):
+    pass
+
+def run(function, arguments, count, servers=0, **options):
+    TFCluster.run(sc, function, arguments, count, servers, **options).shutdown(timeout=400)
+
+jobs = lambda: len(os.listdir(os.path.join(os.environ["TRAINMASTER_STATE_DIR"], "jobs")))
+out["numbers"] = [error_of(run, passes, None, 2, 2), error_of(run, passes, None, 2, 1, master_node="chief", eval_node=True)]
+out["not pickled"] = [error_of(run, passes, threading.Lock(), 1), error_of(run, lambda args, ctx: sc.version, None, 1)]
+out["mode"] = error_of(run, passes, None, 2, input_mode=TFCluster.InputMode.SPARK)
+out["jobs"] = os.path.exists(os.environ["TRAINMASTER_STATE_DIR"] + "/jobs") and jobs()
+out["failed"] = error_of(run, fails, None, 2)
+out["again"] = error_of(run, passes, None, 2)  # a second run after a failed one
+out["parallel"] = error_of(TFParallel.run, sc, fails, None, 2)
+out["too few"] = error_of(run, passes, None, 6, reservation_timeout=3)
+
+def stays(args, ctx):
+    import time
+    time.sleep(1000)
+
+cluster = TFCluster.run(sc, stays, None, 1, 0)
+out["too long"] = error_of(cluster.shutdown, timeout=1)
+def server_fails(args, ctx):
+    import time
+    if ctx.job_name == "ps":
+        raise RuntimeError("no room for variables")
+    time.sleep(1000)
+out["server"] = error_of(run, server_fails, None, 2, 1, driver_ps_nodes=True)
+"""
+
+LOSS = """
+sys.path.append(os.path.join(os.path.dirname(TFNode.__file__), "alias"))  # what `python -m trainmaster.spark.alias` prints
+from tensorflowonspark import TFCluster
+
+def main_fun(args, ctx):
+    import json, os, time
+    from tensorflowonspark import TFNode
+    assert TFNode.hdfs_path(ctx, "x") == ctx.absolute_path("x")
+    name = os.path.join(args, f"{os.environ['TRAINMASTER_ATTEMPT']}-{ctx.task_index}")
+    with open(name + ".draft", "w") as file:
+        json.dump({"pid": os.getpid(), "cluster": ctx.cluster_spec}, file)
+    os.rename(name + ".draft", name)
+    while not os.path.exists(os.path.join(args, "go")):
+        time.sleep(0.05)
+
+def jvm_of(pid):
+    while True:
+        with open(f"/proc/{pid}/stat") as file:
+            name, _, rest = file.read().partition(" (")[2].rpartition(") ")
+        if name == "java":
+            return pid
+        pid = int(rest.split()[1])
+
+cluster = TFCluster.run(sc, main_fun, place, 2, 0)
+await_file("1-0"), await_file("1-1")
+first = [read("1-0"), read("1-1")]
+os.kill(jvm_of(first[1]["pid"]), signal.SIGKILL)
+await_file("2-0"), await_file("2-1")
+open(os.path.join(place, "go"), "w").close()
+cluster.shutdown()
+second = [read("2-0"), read("2-1")]
+out["same"] = second[0]["cluster"] == second[1]["cluster"]
+out["pids"] = len({node["pid"] for node in first + second})
+"""
+
+
+def drive(version: str, program: str, place: Path, *arguments: str, **environ: str) -> dict[str, Any]:
+    """Run a driver's program in an application of its own, and return what it found."""
+    state = place / "state"
+    state.mkdir()
+    with own_spark(version) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", BEGIN + program + END, str(cluster.home.folder.parent), str(place), *arguments], cwd=place,
+            env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "TRAINMASTER_STATE_DIR": str(state), **environ},
+            capture_output=True, text=True, check=False, timeout=LIMIT,
+        )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
+    out = drive(version, CONTEXT + NODES, tmp_path)
+    nodes = out["nodes"]
+    assert [(node["job"], node["index"]) for node in nodes] == [
+        ("ps", 0),
+        ("chief", 0),
+        ("evaluator", 0),
+        ("worker", 0),
+    ]
+    assert [node["id"] for node in nodes] == [0, 1, 2, 3]
+    assert {node["workers"] for node in nodes} == {2}
+    cluster = nodes[0]["cluster"]
+    assert {role: len(addresses) for role, addresses in cluster.items()} == {"ps": 1, "chief": 1, "worker": 1}
+    for node in nodes:
+        assert node["cluster"] == cluster
+        assert node["config"] == {"cluster": cluster, "task": {"type": node["job"], "index": 0}}
+        assert node["argv"] == [str(tmp_path), "a"]
+        assert node["path"] == f"file://{node['cwd']}/x"
+        assert node["held"] == node["free"] == (node["job"] != "evaluator"), "release_port=False"
+        assert not node["attrs"], "executors have nothing of ours"
+    assert out["url"] is None
+    assert out["alive"] == []
+
+    assert out["both"][0] == out["both"][1]
+    assert len({*out["both"][0], *out["both"][2]}) == 4
+
+    server, worker = out["with driver"]
+    assert (server["job"], server["id"], worker["id"]) == ("ps", 0, 1)
+    assert server["cluster"] == worker["cluster"]
+    assert sorted(server["cluster"]) == ["ps", "worker"]
+    assert server["held"] is worker["held"] is False
+    assert out["server ended"]
+    assert out["instances"] == [6] * 6
+
+
+def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
+    out = drive(VERSIONS[0], CONTEXT + FAILURES, tmp_path)
+    for error in out["numbers"]:
+        assert error["type"] == "BadInput"
+        assert "at least one worker or master is needed" in error["words"]
+    assert "tf_args cannot be pickled: TypeError" in out["not pickled"][0]["words"]
+    assert "map_fun cannot be pickled" in out["not pickled"][1]["words"]
+    assert "InputMode.SPARK is not there yet" in out["mode"]["words"]
+    assert not out["jobs"], "nothing was started"
+
+    failed = out["failed"]
+    assert failed["type"] == "JobFailed"
+    assert "worker:1 exited with status 1" in failed["words"]
+    assert "RuntimeError: no such digit" in failed["words"]
+    happened = float(failed["words"].partition("no such digit, at ")[2].split()[0])
+    assert failed["raised"] - happened < 10  # 0.9 s on a loaded machine
+    assert out["again"] is None
+    assert "no such digit" in out["parallel"]["words"]
+
+    assert out["too few"]["type"] == "TimeoutError"
+    assert "timed out after 3 s, waiting for 6 nodes: " in out["too few"]["words"]
+    assert "2 executors have 4 slots of 1 cores" in out["too few"]["words"]
+    assert out["too long"]["type"] == "TimeoutError"
+    assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
+
+
+def test_a_lost_executor_is_replaced(tmp_path: Path) -> None:
+    out = drive(VERSIONS[0], CONTEXT + LOSS, tmp_path)
+    assert out == {"same": True, "pids": 4}
+
+
+# TensorFlow is where the tests are: there the programs of executors run, too.
+EXAMPLE = """
+import runpy
+sys.argv = [sys.argv[3], "--cluster_size", "2", "--epochs", "8", "--data_dir", sys.argv[4], "--export_dir", os.path.join(place, "export")]
+runpy.run_path(sys.argv[0], run_name="__main__")
+import trainmaster
+[job] = trainmaster.jobs()
+out["lines"] = list(trainmaster.logs(job["id"]))
+sc = SparkContext._active_spark_context
+"""
+
+
+def test_the_example_trains_with_tensorflow(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, EXAMPLES / "digits" / "data.py", tmp_path / "digits"], check=True, timeout=LIMIT)
+    out = drive(
+        VERSIONS[0], EXAMPLE, tmp_path, str(EXAMPLES / "digits-tensorflowonspark" / "mnist_tf.py"), str(tmp_path / "digits"),
+        PYSPARK_PYTHON=sys.executable,
+    )  # fmt: skip
+    accuracy = {line.split()[0]: float(line.split()[3]) for line in out["lines"] if "held-out" in line}
+    assert accuracy.keys() == {"chief:0", "worker:0"}
+    assert min(accuracy.values()) > 0.9, out["lines"]
+    assert (tmp_path / "export" / "saved_model.pb").exists()
