@@ -42,11 +42,10 @@ BRIEF = {  # rows of brief tests alone
 # Rows that run these in `make test-full`, and all others in the soak.
 SOME = {
     "spark": (
-        "test_success", "test_failure", "test_a_task_restarts_alone", "test_a_group_restarts_whole",
+        "test_success", "test_failure", "test_a_task_restarts_alone",
         "test_a_user_has_a_group_shrink_and_grow",
         "test_a_user_ends_the_attempt_of_one_task", "test_tasks_that_restart_alone_come_and_go_alone", "test_a_gang_starts_together",
-        "test_ranks_addresses_and_a_place_of_each_tasks_own", "test_kill_uses_the_signal_and_grace_of_the_role",
-        "test_outputs_of_every_task",
+        "test_ranks_addresses_and_a_place_of_each_tasks_own", "test_outputs_of_every_task",
         "test_downloaded_files_are_split_over_the_tasks", "test_shards", "test_a_save_while_it_runs",
         "test_a_checkpoint_is_restored_before_the_next_attempt", "test_records_go_through_programs_once_each",
         "test_a_secret_is_on_no_command_line",

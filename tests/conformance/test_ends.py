@@ -87,6 +87,7 @@ def test_a_task_restarts_alone(engine: Engine) -> None:
 
 
 @pytest.mark.brief
+@pytest.mark.needs("logs-of-the-stopped")
 def test_a_group_restarts_whole(engine: Engine) -> None:
     program = python("""
         import os, signal, sys, time

@@ -165,6 +165,7 @@ def test_a_task_that_does_not_count_is_stopped_when_the_rest_is_done(engine: Eng
 
 
 @pytest.mark.brief
+@pytest.mark.needs("logs-of-the-stopped")
 def test_kill_uses_the_signal_and_grace_of_the_role(engine: Engine) -> None:
     program = python("""
         import signal, sys

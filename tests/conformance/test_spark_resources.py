@@ -67,7 +67,7 @@ def test_gpus_of_a_role_are_those_that_spark_gives(version: str, tmp_path: Path)
 def test_executors_come_for_a_job_and_go_when_it_has_ended(tmp_path: Path) -> None:
     properties = {
         "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.executorIdleTimeout": "3s", "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+        "spark.dynamicAllocation.executorIdleTimeout": "3s", "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
         "spark.dynamicAllocation.maxExecutors": "2", "spark.executor.cores": "1",
     }  # fmt: skip
     folder = tmp_path / "place"

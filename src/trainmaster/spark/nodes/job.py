@@ -95,7 +95,7 @@ class FunctionJob:
 
     def role(self, **keys: Any) -> dict[str, Any]:
         """Return a role whose tasks take what a task of the application takes."""
-        from trainmaster.engines.spark.bridge.rows import task_cpus
+        from trainmaster.engines.spark.bridge.executors import task_cpus
 
         return {"command": COMMAND, "resources": {"cores": task_cpus(self.context)}, **keys}
 
