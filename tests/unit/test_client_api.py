@@ -61,8 +61,8 @@ def test_the_types_name_every_key() -> None:
 
     parameters = set(inspect.signature(trainmaster.Job).parameters)
     assert parameters == of(model.Job) == set(get_type_hints(keys.Job))
-    for name in ("Environment", "Replicas", "Resources", "Restart", "Stop", "Nodes", "Role", "Input", "Output", "Checkpoint", "Tensorboard",
-                 "Timeouts", "Completion", "Logs", "Saves", "Scale", "Secret", "Link", "Master"):  # fmt: skip
+    for name in ("Environment", "Replicas", "Resources", "Restart", "Stop", "Feed", "Nodes", "Role", "Input", "Output", "Checkpoint",
+                 "Tensorboard", "Timeouts", "Completion", "Logs", "Saves", "Scale", "Secret", "Link", "Master"):  # fmt: skip
         assert of(getattr(model, name)) - {"name"} == set(get_type_hints(getattr(keys, name))), name
 
 

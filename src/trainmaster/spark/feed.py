@@ -179,6 +179,7 @@ def _ship(context: Any) -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source = Path(runtime_feed.__file__).parents[1]
     with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("trainmaster/", "")  # a namespace in an archive needs an entry of its own (zipimport)
         for path in sorted(source.rglob("*.py")):
             archive.write(path, os.path.join("trainmaster", "runtime", path.relative_to(source)))
     context.addFile(str(folder / ARCHIVE))

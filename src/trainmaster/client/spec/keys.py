@@ -49,6 +49,11 @@ class Stop(TypedDict, total=False):
     warn: str | None
 
 
+class Feed(TypedDict, total=False):
+    memory: str
+    agreed: bool
+
+
 class Nodes(TypedDict, total=False):
     labels: Mapping[str, str]
     exclude: str | Sequence[str]
@@ -66,6 +71,7 @@ class _RoleKeys(TypedDict, total=False):
     prepare: Command | None
     stop: str | Stop
     ports: str | Sequence[str] | Mapping[str, int]
+    feed: Mapping[str, Feed | None]
     nodes: Nodes
     priority: int
     workdir: Literal["copy", "share"]
