@@ -125,6 +125,7 @@ class SparkMaster(MasterSide):
         except OSError:
             pass  # as its end
         self._writer = None
+        wire.clear(self._application)
         self._changes.report(KillRequested(ENGINE.name, self._over))
         for key in self._requests:
             self._changes.report(ContainerExited(*key, None, "not-needed"))
