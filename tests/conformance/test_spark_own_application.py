@@ -41,9 +41,10 @@ class OwnSpark(Engine):
     def command_lines(self, made: Submitted) -> list[str]:
         return list(in_containers(f"/{made.id}/").values())
 
-    def part(self, made: Submitted, word: str) -> int:
-        """Return the process whose command line has a word: `java` the JVM, `script.py` the driver's Python."""
-        return next(pid for pid, line in in_containers(f"/{made.id}/driver").items() if word in line)
+    def part(self, made: Submitted, program: str) -> int:
+        """Return a process of the driver: `java`, its JVM, or `python`, whose script the JVM's command line names too."""
+        lines = in_containers(f"/{made.id}/driver").items()
+        return next(pid for pid, line in lines if re.match(rf"\S*/{program}\S* .*script\.py", line))
 
     def gone(self, made: Submitted) -> None:
         until(
@@ -89,7 +90,7 @@ def test_a_job_brings_its_inputs_and_takes_its_outputs(
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [("java", "its driver's JVM is gone|the driver's JVM is gone"), ("script.py", "its driver's log is")],
+    [("java", "the driver's JVM is gone"), ("python", "its driver's log is")],
 )
 def test_the_death_of_a_part_of_the_driver_ends_the_job(own: OwnSpark, part: str, words: str) -> None:
     job = own.submit(workers(WAITS, 2))

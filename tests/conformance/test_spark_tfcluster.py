@@ -131,7 +131,7 @@ out["jobs"] = os.path.exists(os.environ["TRAINMASTER_STATE_DIR"] + "/jobs") and 
 out["failed"] = error_of(run, fails, None, 2)
 out["again"] = error_of(run, passes, None, 2)  # a second run after a failed one
 out["parallel"] = error_of(TFParallel.run, sc, fails, None, 2)
-out["too few"] = error_of(run, passes, None, 6, reservation_timeout=3)
+out["too few"] = error_of(run, passes, None, 6, reservation_timeout=10)
 
 def stays(args, ctx):
     import time
@@ -254,8 +254,8 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     assert "no such digit" in out["parallel"]["words"]
 
     assert out["too few"]["type"] == "TimeoutError"
-    assert "timed out after 3 s, waiting for 6 nodes: " in out["too few"]["words"]
-    assert "2 executors have 4 slots of 1 cores" in out["too few"]["words"]
+    assert "timed out after 10 s, waiting for 6 nodes: " in out["too few"]["words"]
+    assert "2 executors of the application have 4 cores" in out["too few"]["words"]
     assert out["too long"]["type"] == "TimeoutError"
     assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
 

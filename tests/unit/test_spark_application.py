@@ -112,6 +112,15 @@ def test_data_of_this_machine_goes_through_the_storage_and_on_one_machine_needs_
         _ = Store(job()).inputs
 
 
+@pytest.mark.parametrize("section", [{"conf": {"spark.x": "1"}}, {"deploy": "cluster"}])
+def test_an_application_that_is_asked_for_needs_a_master(
+    section: dict[str, Any], home: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with pytest.raises(BadInput, match=r"engines.spark.master: it is missing"):
+        SparkClient().own_master(job(engines={"spark": section}))
+
+
 def test_a_driver_on_a_node_needs_a_storage() -> None:
     section = {"spark": {"master": "yarn", "deploy": "cluster"}}
     check_storage(job(engines=section, storage="hdfs://h/a"))

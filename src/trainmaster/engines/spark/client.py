@@ -14,6 +14,7 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.engines.contract import Free, OnCluster, Request, Submission, Submitted
+from trainmaster.engines.sections import wrong
 from trainmaster.engines.spark import limits, wire
 from trainmaster.engines.spark.application import masters, properties
 from trainmaster.engines.spark.home import find_home
@@ -73,11 +74,15 @@ class SparkClient(OnCluster):
     def own_master(self, job: Any) -> str:
         """Return the master of Spark on which an application is to be started for the job; "" where a running one takes the job."""
         options = settings(job.engines.get("spark") or {})
-        if options.application or options.master or _open_applications():
+        wants_own = bool(options.conf) or options.deploy == CLUSTER
+        if options.application or options.master or (not wants_own and _open_applications()):
             return options.master
+        master = ""
         with contextlib.suppress(BadInput):  # no Spark is here
-            return properties.default_master(properties.defaults(find_home()))
-        return ""
+            master = properties.default_master(properties.defaults(find_home()))
+        if wants_own and not master:
+            raise wrong(f"{PLACE}.master", "it is missing, and no spark-defaults.conf names one", masters.WORDS)
+        return master
 
     def application(self, job: Any) -> str:
         """Return the running application that the job names, else the only one there is. Raises BadInput where that is none."""

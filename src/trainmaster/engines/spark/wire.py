@@ -95,6 +95,16 @@ def connect(application: str, suffix: str = _SUFFIX) -> socket.socket:
     return connection
 
 
+def clear(application: str) -> None:
+    """Remove the socket of an application that was killed."""
+    try:
+        connect(application).close()
+    except ConnectionRefusedError:
+        (folder() / f"{application}{_SUFFIX}").unlink(missing_ok=True)
+    except OSError:
+        pass  # it is gone already
+
+
 def line(message: Any) -> bytes:
     """Return a message as it is sent."""
     return json.dumps(message).encode() + b"\n"

@@ -181,16 +181,8 @@ class FunctionJob:
 
     def _waiting(self) -> str:
         """Say what is asked and what is free."""
-        from trainmaster.engines.spark.bridge import rows
-
-        executors = rows.of(self.context)
-        cpus = rows.task_cpus(self.context)
-        free = sum(executor["free"] // cpus for executor in executors)
-        slots = sum(executor["cores"] // cpus for executor in executors)
         missing = sum(self.tasks.values()) - len(self._started)
-        reason = self._run.status()["waiting"] or "it waits for its programs"
-        room = f"{len(executors)} executors have {slots} slots of {cpus} cores, {free} of them free"
-        return f"{missing} of them do not run yet; {room} ({reason})"
+        return f"{missing} of them do not run yet; {self._run.status()['waiting'] or 'nothing is missing for them'}"
 
     def _watch(self) -> None:
         """Follow the job to its end."""

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +40,6 @@ _EMPTY_WORDS = (
     "Error: A fatal exception has occurred",
 )  # the line before says why
 _DEEPER = re.compile(r"^Caused by: ")
-_kept: list[socket.socket] = []  # connections to drivers, whose end tells them that this command is gone
 
 
 def start(job_id: str, job: Any, options: Settings, master: str, home: Home, runtime: Path) -> str:
@@ -148,15 +148,22 @@ def _wait(process: subprocess.Popen[bytes], listener: socket.socket, within: flo
             elif connection is not None and connection in ready:
                 answer = json.loads(connection.makefile("rb").readline() or b"{}")
                 if "application" in answer:
-                    _kept.append(connection)
+                    threading.Thread(target=_stay_connected, args=(process, connection), daemon=True).start()
+                    connection = None
                     return str(answer["application"])
                 raise _refused(answer.get("error") or reason_in(log))
             elif descriptor in ready:
                 raise _refused(reason_in(log))
     finally:
         os.close(descriptor)
-        if connection is not None and connection not in _kept:
+        if connection is not None:
             connection.close()
+
+
+def _stay_connected(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    """Keep the connection, by whose end the driver knows that this command is gone, until the driver has ended."""
+    process.wait()
+    connection.close()
 
 
 def _refused(why: str) -> BadInput:

@@ -15,7 +15,7 @@ from trainmaster.engines.spark.settings import CLUSTER, PLACE, Settings
 
 _WITHIN = 5.0  # s
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?")
-_WORDS = "write spark://HOST:PORT, yarn, local[CORES] or k8s://URL"
+WORDS = "write spark://HOST:PORT, yarn, local[CORES] or k8s://URL"
 
 
 def local_cores(master: str) -> int | None:
@@ -57,10 +57,10 @@ def _addresses(master: str) -> Sequence[tuple[str, int]]:
             part = urlsplit(master.removeprefix("k8s://") if "://" in master[6:] else f"https://{master[6:]}")
             return [(str(part.hostname), part.port or (80 if part.scheme == "http" else 443))]
     except ValueError as error:
-        raise wrong(place, f"{master!r}: {error}", _WORDS) from error
+        raise wrong(place, f"{master!r}: {error}", WORDS) from error
     if master == "yarn":
         return _resource_managers()
-    raise wrong(place, f"{master!r} is no master that Spark knows", _WORDS)
+    raise wrong(place, f"{master!r} is no master that Spark knows", WORDS)
 
 
 def _resource_managers() -> Sequence[tuple[str, int]]:

@@ -160,6 +160,7 @@ class SparkMaster(MasterSide):
             pass  # as its end
         self._writer = None
         self._time_out(None)
+        wire.clear(self._application)
         self._changes.report(KillRequested(ENGINE.name, self._over))
         for key in self._requests:
             self._changes.report(ContainerExited(*key, None, "not-needed"))
