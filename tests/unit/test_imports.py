@@ -57,6 +57,7 @@ FOR_A_FRAMEWORK = {
     "runtime/elastic/torch_training.py": ["torch"],
     "runtime/elastic/keras_training.py": ["keras", "tensorflow"],
     "spark/dfutil.py": ["pyspark"],
+    "spark/alias/tensorflowonspark/dfutil.py": ["pyspark"],
 }
 
 

@@ -55,7 +55,7 @@ def run(
         process = subprocess.Popen(
             ["/bin/sh", "runtime/start", AGENT], cwd=home, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(),
             env={"TRAINMASTER_PYTHON": sys.executable, **os.environ, **spark, **environ}, pass_fds=[lock],
-            start_new_session=True,  # an executor's death is a SIGHUP to all of its workers' group, which would end the agent without a word
+            start_new_session=True,  # an executor's death is a SIGHUP to its workers' group, which would end the agent without a word
         )  # fmt: skip
         process.communicate(json.dumps(spec).encode())
         status = process.returncode
