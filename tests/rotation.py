@@ -62,7 +62,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"src/trainmaster/(hadoop/|engines/yarn/|log/(hdfs|dfs)|data/(store/hdfs|formats/(jvm|hadoop_formats)|java))", ON_HADOOP, NO_TEST),
     (r"src/trainmaster/clusters/kubernetes/", r"test_cluster_kubernetes", ON_KUBERNETES),
     (r"src/trainmaster/clusters/hadoop/", r"test_cluster_hadoop", ON_HADOOP),
-    (r"src/trainmaster/(clusters/)?spark/", rf"{ON_SPARK}|tfrecords", NO_TEST),
+    (r"src/trainmaster/((clusters|engines)/)?spark/", rf"{ON_SPARK}|tfrecords", NO_TEST),
     (r"src/trainmaster/clusters/", r"test_cluster_", f"{ON_HADOOP}|{ON_KUBERNETES}|{ON_SPARK}"),
     (r"src/trainmaster/(kube/|engines/kubernetes/)", ON_KUBERNETES, NO_TEST),
     (r"src/trainmaster/log/configmaps", r"test_configmaps", ON_KUBERNETES),
