@@ -21,7 +21,6 @@ import shutil
 import tempfile
 import time
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -162,11 +161,16 @@ def _is_frame(data: Any) -> bool:
 
 
 def _feeders(data: Any, task: feeding.Task) -> Any:
-    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where pyarrow is there."""
+    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where Spark can make them."""
     if not _is_frame(data):
         return data.mapPartitionsWithIndex(task)
-    if find_spec("pyarrow") is None:
-        log.warning("the DataFrame is fed row by row, since there is no pyarrow: as batches of Arrow it is much faster")
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+    try:
+        require_minimum_pandas_version()  # as Spark's own `mapInArrow` does
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        log.warning("the DataFrame is fed row by row; as batches of Arrow it would be much faster: %s", error)
         return data.rdd.mapPartitionsWithIndex(task)
     return data.mapInArrow(task.arrow, "batches long").rdd
 

@@ -207,7 +207,8 @@ class Feed:
     def figures(self, number: int) -> dict[str, Any]:
         """Return how many partitions of a round were read, and those that must run again. Raises LookupError.
 
-        The last batches of a reader that got all of its ring count too: programs release these when they hear the end.
+        The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks agree, all
+        that lie in rings do.
         """
         partitions = self._rounds[number]
         if self.has_stopped or (self.has_ended and self.agreed):
@@ -331,8 +332,10 @@ class Feed:
         return best[1] if best else None
 
     def _is_handed_out(self, partition: _Partition) -> bool:
-        if partition.count is None or self.agreed:
-            return False
+        if (
+            partition.count is None or self.agreed
+        ):  # ranks that agree read no further than the feed's end, which comes after this
+            return partition.count is not None
         for piece in partition.pieces:
             end = partition.count if piece.end is None else piece.end
             ring = None if piece.ring is None else self._rings[piece.ring]
