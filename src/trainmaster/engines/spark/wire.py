@@ -58,7 +58,10 @@ def awaiting_driver(job: str) -> Iterator[socket.socket]:
 
 def connect_to_submitter(job: str) -> socket.socket:
     """Connect, as the driver of a job's own application, to its submitter. Raises OSError where that is gone."""
-    return connect(job, _SUBMITTER)
+    try:
+        return connect(job, _SUBMITTER)
+    finally:  # one driver comes; a submitter that was killed removes nothing
+        (folder() / f"{job}{_SUBMITTER}").unlink(missing_ok=True)
 
 
 def note_end(job: str, why: str) -> None:
