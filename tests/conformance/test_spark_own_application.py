@@ -162,14 +162,17 @@ def test_what_keeps_an_application_from_starting_is_one_error(
     assert done.returncode == 2, done.stderr
     errors = done.stderr[done.stderr.index("error:") :]
     assert words in errors.splitlines()[0]
-    assert len(errors.splitlines()) == 3, "what, where, and how to mend it"
+    assert len(errors.splitlines()) in (2, 3), "what, where in the job, and how to mend it"
     assert not list(Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs").glob("*"))
 
 
 def test_another_version_of_python_at_the_executors_is_one_error(
     own: OwnSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own.write("other/sitecustomize.py", "import sys; sys.version_info = (3, 9, 0, 'final', 0)")
+    older = "import collections, sys; names = 'major minor micro releaselevel serial'"
+    own.write(
+        "other/sitecustomize.py", f"{older}; sys.version_info = collections.namedtuple('V', names)(3, 9, 0, 'final', 0)"
+    )
     other = own.write(
         "python", f"""#!/bin/sh\nPYTHONPATH={own.folder}/other:$PYTHONPATH exec {sys.executable} "$@"\n"""
     )

@@ -15,10 +15,12 @@ The module needs no pyspark of its own: it uses the context that it is given.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from trainmaster.client.api import Run
 
 ARCHIVE = "trainmaster-runtime.zip"
+ENDS_WITHIN = 10.0  # s for a job to have ended whose master refuses a feeder
 _LOOK = 0.1  # s between two looks for a job's master
 log = logging.getLogger(__name__)
 _shipped: set[str] = set()  # applications whose executors have the archive
@@ -49,7 +52,10 @@ class Feed:
     def __init__(self, spark: Any, run: Run, name: str = "input", role: str | None = None) -> None:
         self._context = context_of(spark)
         self._link = link_of(run, name, role)
-        self._master = Master(self._link)
+        self._job_run, self._has_ended = run, threading.Event()
+        self._master = Master(self._link, self._has_ended.is_set)
+        self._tag = f"trainmaster-feed-{run.id}-{self._link['role']}-{name}"
+        threading.Thread(target=self._cancel_at_end, daemon=True, name=self._tag).start()
         self._rounds: dict[int, Any] = {}  # those that were fed, and may have to be fed again
         _ship(self._context)
         _send_by_value()
@@ -108,21 +114,42 @@ class Feed:
     def _run(self, number: int, partitions: list[int] | None) -> None:
         """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile."""
         self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
+        self._context.addJobTag(self._tag)
         try:
             self._context.runJob(self._rounds[number], list, partitions)
         except Exception as error:
             figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
+            if self._has_ended.is_set():
+                return
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
                 raise
             log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
         finally:
+            self._context.removeJobTag(self._tag)
             self._context.setLocalProperty("spark.job.description", None)
 
+    def _cancel_at_end(self) -> None:
+        """Cancel what Spark still feeds once the job has ended: its tasks would be tried again, and wait for a master that is gone."""
+        self._job_run.wait(check=False)
+        self._has_ended.set()
+        with contextlib.suppress(Exception):  # the context is stopped
+            self._context.cancelJobsWithTag(self._tag)
+
     def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Return the master's answer; `stop` where the job has succeeded. Raises EngineFailed where it has not, with its reason."""
         try:
-            return self._master.ask(op, **fields)
+            if not self._has_ended.is_set():
+                return self._master.ask(op, **fields)
         except FeedError as error:
-            raise EngineFailed(str(error), mend=f"see what became of it: tm status {self._link['job']}") from error
+            if not self._has_ended.wait(ENDS_WITHIN):
+                raise EngineFailed(str(error), mend=f"see what became of it: tm status {self._link['job']}") from error
+        status = self._job_run.status()
+        if status["state"] == "succeeded":
+            return {"do": "stop"}
+        reason = status["reason"]["words"] if status["reason"] else "it says no reason"
+        raise EngineFailed(
+            f"{self._link['job']} has {status['state']}: {reason}", mend=f"see more: tm status {self._link['job']}"
+        )
 
 
 def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:

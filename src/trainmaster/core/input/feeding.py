@@ -207,8 +207,8 @@ class Feed:
     def figures(self, number: int) -> dict[str, Any]:
         """Return how many partitions of a round were read, and those that must run again. Raises LookupError.
 
-        The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks agree, all
-        that lie in rings do.
+        The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks
+        agree, all that lie in rings do.
         """
         partitions = self._rounds[number]
         if self.has_stopped or (self.has_ended and self.agreed):

@@ -15,6 +15,7 @@ from .channel import FeedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Link = dict[str, Any]
@@ -32,8 +33,9 @@ class RunAgain(FeedError):
 class Master:
     """The master, for the feed of one role. `link`: job, token, role, feed, and socket, or addresses and certificate (PEM)."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, link: Link, is_over: Callable[[], bool] = bool) -> None:
+        """`is_over` tells whether the job has ended, so that there is no master to wait for."""
+        self._link, self._is_over = link, is_over
         self._connection: http.client.HTTPConnection | None = None
         self._addresses = list(link.get("addresses") or ())
 
@@ -47,7 +49,7 @@ class Master:
                 break
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                if time.monotonic() > limit:
+                if time.monotonic() > limit or self._is_over():
                     raise FeedError(f"no master of {self._link['job']} answers: {error!r}") from error
                 time.sleep(_AGAIN if failures else 0)  # an idle connection is closed by the master
                 failures += 1
