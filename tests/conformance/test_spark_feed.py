@@ -37,7 +37,8 @@ try:
 except TrainmasterError as error:
     answer["error"] = str(error)
 answer["state"] = run.wait(200, check=False)["state"]
-answer["lines"] = [line for line in run.logs() if "{" in line]
+lines = [*run.logs(), *(run.logs("worker:0", 1) if run.status()["tasks"][0]["attempt"] > 1 else [])]
+answer["lines"] = [line for line in lines if "{" in line]
 answer["events"] = [event for event in run.events() if event["type"].startswith("feed")]
 from trainmaster.core.input.audit import audit
 from trainmaster.client.jobs.past import Past
@@ -78,7 +79,7 @@ def fed(tmp_path: Path, version: str, how: str, extra: str = "pass", **keys: Any
 
 
 def values(answer: Any) -> list[list[int]]:
-    """Return what each reader read, by its last attempt."""
+    """Return what each attempt of a reader read."""
     lines = (json.loads(line.partition("{")[1] + line.partition("{")[2]) for line in answer["lines"])
     return [line["values"] for line in sorted(lines, key=lambda line: line["task"])]
 

@@ -14,7 +14,7 @@ from waiting import until
 
 from trainmaster.core.errors import BadInput
 
-pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.soak]  # never run to their end yet
 LONG = 600  # s; two JVMs start one after the other
 WAITS = """
     import os, time

@@ -20,8 +20,9 @@ def read(context: Any) -> list[Executor]:
 def executor_of(summary: Mapping[str, Any], cpus: int) -> Executor:
     """Return an executor, out of what Spark's REST calls its summary. `cpus`: of a task that asks for none."""
     counts = {name: len(resource["addresses"]) for name, resource in summary["resources"].items()}
+    address = summary["hostPort"]  # for a moment the host alone, until the executor has said its port
     return Executor(
-        str(summary["id"]), summary["hostPort"].rpartition(":")[0], {CORES: summary["totalCores"], **counts},
+        str(summary["id"]), address.rpartition(":")[0] or address, {CORES: summary["totalCores"], **counts},
         summary["activeTasks"] * cpus, bool(summary["isExcluded"]),
     )  # fmt: skip
 
