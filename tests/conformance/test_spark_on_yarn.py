@@ -52,7 +52,7 @@ class SparkOnYarn(Engine):
 
 
 @pytest.fixture(params=["client", "cluster"])
-def engine(
+def spark_on_yarn(
     request: pytest.FixtureRequest, on_hadoop: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SparkOnYarn:
     home = spark.home_of(spark.VERSIONS[0])
@@ -62,24 +62,24 @@ def engine(
     return SparkOnYarn(tmp_path / "place", str(request.param), home.folder / "jars")
 
 
-def test_a_job_runs_and_its_application_ends(engine: SparkOnYarn) -> None:
-    job = engine.waiting_job()
-    engine.write("go", "")
+def test_a_job_runs_and_its_application_ends(spark_on_yarn: SparkOnYarn) -> None:
+    job = spark_on_yarn.waiting_job()
+    spark_on_yarn.write("go", "")
     job.succeeded(LONG)
     assert job.lines("worker:1")[-1] == "done"
-    application = engine.application(job)
+    application = spark_on_yarn.application(job)
     until(lambda: not in_containers(application), LONG, what=lambda: in_containers(application))
 
 
-def test_a_job_is_killed_from_here(engine: SparkOnYarn) -> None:
-    job = engine.waiting_job()
-    assert engine.tm("kill", job.id).returncode == 0
+def test_a_job_is_killed_from_here(spark_on_yarn: SparkOnYarn) -> None:
+    job = spark_on_yarn.waiting_job()
+    assert spark_on_yarn.tm("kill", job.id).returncode == 0
     assert job.end(LONG)["state"] == "killed"
-    application = engine.application(job)
+    application = spark_on_yarn.application(job)
     until(lambda: not in_containers(application), LONG, what=lambda: in_containers(application))
 
 
-def test_a_job_whose_driver_is_on_a_node_needs_a_storage(engine: SparkOnYarn) -> None:
-    engine.section["deploy"] = "cluster"
+def test_a_job_whose_driver_is_on_a_node_needs_a_storage(spark_on_yarn: SparkOnYarn) -> None:
+    spark_on_yarn.section["deploy"] = "cluster"
     with pytest.raises(BadInput, match="the job has no storage that both it and we reach"):
-        engine.submit(workers("true"), storage="")
+        spark_on_yarn.submit(workers("true"), storage="")
