@@ -65,6 +65,7 @@ def test_a_user_s_signals_reach_the_program_and_are_on_record(engine: Engine) ->
 ACTS = [("signal", "SIGUSR1"), ("dump", ""), ("signal", "SIGTERM")]
 
 
+@pytest.mark.needs("second-master")
 def test_a_signal_waits_for_the_next_master(engine: Engine) -> None:
     job = engine.submit(workers(HEARS))
     job.until_line("ready")
