@@ -14,7 +14,6 @@ from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import connect
 
-from trainmaster.agent.link.channel import trusting
 from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.core.decide import limits
 from trainmaster.core.machine.events import decode, encode
@@ -26,6 +25,7 @@ from trainmaster.log.storage import LocalStorage
 from trainmaster.master.connections.agents import PATH
 from trainmaster.master.hosts import ContainerHost
 from trainmaster.master.main import _Life
+from trainmaster.runtime.pinned import trusting
 
 TOKEN = "sesame"
 

@@ -151,9 +151,9 @@ class Cluster:
 
     def connect(self, job: str, token: str) -> socket.socket:
         """Connect under TLS."""
-        from trainmaster.agent.link.channel import trusting
         from trainmaster.log.epochs import read_master
         from trainmaster.log.storage import place_of, storage_for
+        from trainmaster.runtime.pinned import trusting
 
         folder = job_storage(job)
         record = read_master(storage_for(place_of(folder)), token)

@@ -11,6 +11,7 @@ import json
 import socket
 import time
 
+from ..pinned import trusting
 from .channel import FeedError
 
 TYPE_CHECKING = False
@@ -87,18 +88,5 @@ class Master:
         self._addresses.append(address)  # the next one is tried next
         host, _, port = address.rpartition(":")
         plain = socket.create_connection((host.strip("[]"), int(port)), ANSWERED_WITHIN)
-        connection.sock = _trusting(self._link["certificate"]).wrap_socket(plain)
+        connection.sock = trusting(self._link["certificate"]).wrap_socket(plain)
         return connection
-
-
-def _trusting(certificate: str) -> Any:
-    """Return a TLS context that trusts this one certificate and no other, whatever its name."""
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=certificate)
-    return context

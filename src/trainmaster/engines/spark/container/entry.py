@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from trainmaster.engines.packed import opening_stores
 from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.host import linux
 from trainmaster.host.python_name import path_with_python
+from trainmaster.runtime.pinned import trusting
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import MasterContainer
@@ -59,16 +59,11 @@ def agent() -> dict[str, Any]:
 
 def secrets_for(ticket: Mapping[str, Any], certificate: str) -> dict[str, Any]:
     """Fetch the secrets of a ticket from the job's master. Ends the process where the master is away, or knows no such ticket any more."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=certificate)
     host, port = ticket["address"]
     try:
         with (
             socket.create_connection((host, port), ticket["within"]) as plain,
-            context.wrap_socket(plain) as connection,
+            trusting(certificate).wrap_socket(plain) as connection,
         ):
             connection.sendall(f"{ticket['number']}\n".encode())
             secrets = json.loads(connection.makefile("rb").readline() or b"null")
