@@ -73,7 +73,10 @@ def _device(interface: str, root: str) -> str:
     obstacles = [port.obstacle() for port in candidates]
     limit = locked_limit()
     if "" not in obstacles:
-        trouble = "; ".join(obstacles) or f"{socket.gethostname()} has no RDMA device on {interface or 'the interface of its address'}"
+        trouble = (
+            "; ".join(obstacles)
+            or f"{socket.gethostname()} has no RDMA device on {interface or 'the interface of its address'}"
+        )
         mend = "name the interface of a device that every node has, or leave network.transport out: see tm doctor on the node"
     elif limit != UNLIMITED and limit < LOCKED_LEAST:
         trouble = f"programs may lock {format_bytes(limit)} of memory, too little for RDMA"
