@@ -41,6 +41,38 @@ def names(path: Path) -> Iterator[str]:
             yield re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name)
 
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def bound(tree: ast.AST) -> set[str]:
+    """Names that a comprehension binds."""
+    loops = getattr(tree, "generators", [])
+    return {node.id for loop in loops for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def read_unbound(tree: ast.AST) -> Iterator[str]:
+    """Names that a comprehension reads, and neither it nor one inside it binds."""
+    own = bound(tree)
+    for child in ast.iter_child_nodes(tree):
+        names_read = [child.id] if isinstance(child, ast.Name) else read_unbound(child)
+        yield from (name for name in names_read if name not in own)
+
+
+def mistaken(tree: ast.Module) -> set[str]:
+    """Names of the module that Python 3.12 takes for what another comprehension of the same function binds (UnboundLocalError)."""
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    own |= {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = [child for child in ast.walk(node) if isinstance(child, COMPREHENSIONS)]
+            binds = {name for child in inside for name in bound(child)} & own
+            found |= {name for child in inside for name in read_unbound(child) if name in binds}
+    return found
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_keeps_the_habits(path: Path) -> None:
     text = path.read_text()
@@ -50,6 +82,7 @@ def test_a_module_keeps_the_habits(path: Path) -> None:
     assert [name for name in names(path) if FORBIDDEN.search(THEIRS.sub("", name))] == [], "a name is the field's term"
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     assert [node.name for node in functions if node.end_lineno - node.lineno >= 60] == [], "a function is short"
+    assert mistaken(tree) == set(), "another name for what the comprehension binds"
 
 
 def anchors(path: Path) -> Iterator[str]:
