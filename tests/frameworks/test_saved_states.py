@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from savers import end_all
 
 from trainmaster.runtime import checkpoint
@@ -77,9 +78,8 @@ def test_a_header_that_does_not_fit_its_buffers_is_refused() -> None:
         state_format.unpack({**header, "tree": tree}, lambda index, view: None)
 
 
-def test_state_of_pytorch_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
+@pytest.mark.parametrize("device", ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+def test_state_of_pytorch_comes_back(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     types = ["float64", "float16", "bfloat16", "int8", "uint8", "bool", "complex64", "float8_e4m3fn", "int64"]
     tensors = {
         name: torch.arange(6).reshape(2, 3).to(getattr(torch, name)) for name in types if hasattr(torch, name)
@@ -87,14 +87,16 @@ def test_state_of_pytorch_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "strided": torch.arange(12).reshape(3, 4).t(),
         "scalar": torch.tensor(3.0),
         "conjugate": torch.tensor([1 + 2j]).conj(),
+        "nothing": torch.zeros(0, 3),
     }
+    tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
 
     def made() -> tuple[Any, Any]:
-        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).to(device)
         return model, torch.optim.Adam(model.parameters())
 
     model, optimizer = made()
-    model(torch.randn(8, 4)).sum().backward()
+    model(torch.randn(8, 4, device=device)).sum().backward()
     optimizer.step()
     random = torch.get_rng_state()
     save_stored(9, {"model": model, "optimizer": optimizer, "tensors": tensors, "random": random}, tmp_path)
@@ -111,10 +113,16 @@ def test_state_of_pytorch_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert all(torch.equal(optimizer2.state_dict()["state"][key][name], part) for name, part in parts.items())
     for name, tensor in tensors.items():
         assert loaded["tensors"][name].dtype == tensor.dtype
-        assert torch.equal(loaded["tensors"][name].to(torch.complex64), tensor.to(torch.complex64)), name
+        assert torch.equal(loaded["tensors"][name].to(torch.complex64), tensor.cpu().to(torch.complex64)), name
     assert torch.equal(loaded["random"], random)
+    for step in range(10, 16):  # each slot is made larger
+        save_stored(step, {"large": torch.arange(step << 16, device=device)}, tmp_path)
+        kept = checkpoint.load(at=str(tmp_path), memory=True)
+        assert kept is not None
+        assert (kept.source, kept.step) == ("memory", step)
+        assert torch.equal(kept["large"], torch.arange(step << 16))
     with pytest.raises(TypeError, match="sparse"):
-        checkpoint.save(10, {"x": torch.eye(2).to_sparse()}, at=str(tmp_path))
+        checkpoint.save(20, {"x": torch.eye(2).to_sparse()}, at=str(tmp_path))
 
 
 @pytest.mark.full

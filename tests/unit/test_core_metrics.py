@@ -111,6 +111,15 @@ def test_the_whole_job_is_the_sum_of_its_tasks() -> None:
     assert [series.name for series in store.series([JOB])] == ["records"]  # its rate is the sum of its tasks' rates
 
 
+def test_the_whole_job_has_the_mean_use_of_all_its_gpus_and_the_sum_of_their_memory() -> None:
+    store = Store()
+    store.add(1e9, "worker:0", {"gpu.0.util": 90.0, "gpu.0.memory": 5.0, "gpu.1.util": 30.0, "gpu.1.memory": 2.0})
+    store.add(1e9, "worker:1", {"gpu.0.util": 60.0, "gpu.0.memory": 1.0, "cpu": 1.0})
+    assert store.totals(1e9 + 1) == {"cpu": 1.0, "gpu.all.util": 60.0, "gpu.all.memory": 8.0}
+    store.interrupt("worker:0")
+    assert store.totals(1e9 + 1) == {"cpu": 1.0, "gpu.all.util": 60.0, "gpu.all.memory": 1.0}
+
+
 def test_steps_that_begin_again_are_no_negative_rate() -> None:
     store = Store()
     for at, step in ((0, 100), (3, 110), (6, 20), (9, 50)):

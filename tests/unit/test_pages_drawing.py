@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 from trainmaster.core.metrics import Series
 from trainmaster.web.pages.charts import charts, drawn, figure, form, title
 from trainmaster.web.pages.drawing import WIDTH, Range, Span, bars, line, spark, ticks
+from trainmaster.web.pages.job import row
 
 _HOSTILE = '<script>alert(1)</script>" onload="x'
 _TEXT = some.text(alphabet=some.characters(codec="utf-8", categories=("L", "N", "P", "S", "Z")))
@@ -50,6 +51,19 @@ def test_a_series_without_a_value_draws_nothing() -> None:
     assert spark(Series("worker:0", "cpu", [1.0], [None], [None])) == ""
 
 
+def test_a_row_draws_the_use_of_each_of_the_tasks_gpus() -> None:
+    uses = [
+        Series(task, f"gpu.{n}.util", [1.0, 2.0], [5.0, 90.0], [5.0, 90.0])
+        for task, n in (("worker:0", 3), ("worker:0", 1), ("worker:1", 0))
+    ]
+    task = {"task": "worker:0", "state": "succeeded", "attempt": 1}
+    [first, second] = row(task, [], {(use.task, use.name): use for use in uses})["devices"]
+    assert [Xml.fromstring(drawing).get("aria-label") for drawing in (first, second)] == [
+        "use of GPU 1",
+        "use of GPU 3",
+    ]
+
+
 def test_charts_say_what_was_asked_for_only_where_all_asked() -> None:
     series = [
         Series("", "memory", [1.0, 2.0], [1e9, 2e9], [1e9, 2e9]),
@@ -68,7 +82,7 @@ def test_forms_and_titles() -> None:
     assert [form(name) for name in ("memory", "gpu.0.memory", "gpu.0.util", "progress", "metric.memory")] == [
         "bytes", "bytes", "percent", "part", "number",
     ]  # fmt: skip
-    assert title("gpu.1.util") == "GPU 1 use"
+    assert (title("gpu.1.util"), title("gpu.all.memory")) == ("GPU 1 use", "GPUs' memory")
     assert [figure(0.4251, "part"), figure(None, "bytes"), figure(1234.5, "number"), figure(0.01234, "number")] == [
         "43 %", "", "1,234", "0.0123",
     ]  # fmt: skip

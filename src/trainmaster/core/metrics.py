@@ -2,7 +2,7 @@
 
 Names: `cpu` (cores), `memory` (bytes), `gpu.<n>.util` (percent), `gpu.<n>.memory` (bytes), `progress` (0 to 1), `step`, `steps` (a second),
 `records` (done), `records.rate` (a second), and `metric.<name>` of the program. The task "" is the whole job: sums of what its tasks use
-and do, and the mean of their progress.
+and do, the mean of their progress, and of all its GPUs, as `gpu.all`, the mean use and the sum of memory.
 
 A series is a row of points. Each of them stands for all samples of an interval: their mean, the highest, and their number. While there is
 room each sample is a point. A series that is full merges neighbours: its interval doubles until a quarter of its room is free. So the whole
@@ -93,7 +93,7 @@ class Store:
     def totals(self, at: float) -> dict[str, float]:
         """Return the values of the whole job at a time."""
         values: dict[str, float] = {}
-        progress = []
+        progress, uses, memories = [], [], []
         for task, names in self._tasks.items():
             if task == JOB:
                 continue
@@ -102,7 +102,16 @@ class Store:
                     values[name] = values.get(name, 0.0) + points.value
             if (points := names.get("progress")) is not None:
                 progress.append(points.value)
-        return values | ({"progress": math.fsum(progress) / len(progress)} if progress else {})
+            of_gpus = [
+                (name, points) for name, points in names.items() if name.startswith("gpu.") and points.is_fresh(at)
+            ]
+            uses += [points.value for name, points in of_gpus if name.endswith(".util")]
+            memories += [points.value for name, points in of_gpus if name.endswith(".memory")]
+        if progress:
+            values["progress"] = math.fsum(progress) / len(progress)
+        if uses:
+            values |= {"gpu.all.util": math.fsum(uses) / len(uses), "gpu.all.memory": math.fsum(memories)}
+        return values
 
     def _add(self, at: float, task: str, name: str, value: float) -> None:
         points = self._tasks.get(task, _NONE).get(name) or self._begin(task, name)

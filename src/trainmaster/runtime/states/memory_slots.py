@@ -21,7 +21,8 @@ import os
 import struct
 import zlib
 
-from .state_format import ALIGNMENT
+from . import gpu_copies
+from .state_format import ALIGNMENT, view_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Slot:
         self.size = os.fstat(descriptor).st_size
         self.used = 0  # bytes, of the state that was copied into it last
         self._map: mmap.mmap | None = None
+        self._locked: gpu_copies.LockedPages | None = None
 
     def look(self) -> None:
         """Read the record that an earlier program left."""
@@ -72,9 +74,8 @@ class Slot:
         self.clear(place)
         self.used = at + len(content)
         self.reserve(self.used)
-        assert self._map is not None
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + _START
-        _copy(address, header["buffers"], leaves)
+        self.lock(next((leaf.gpu_tensor.device for leaf in leaves if leaf.gpu_tensor is not None), None))
+        _copy(self._address + _START, header["buffers"], leaves)
         os.pwrite(self.descriptor, content, at)
         record = _RECORD.pack(_MAGIC, number, at, len(content), zlib.crc32(content), place)
         os.pwrite(self.descriptor, record, 0)
@@ -83,6 +84,21 @@ class Slot:
     def clear(self, place: int) -> None:
         self.number, self.header = 0, {}
         os.pwrite(self.descriptor, _empty_record(place), 0)
+
+    @property
+    def gpu(self) -> Any:
+        """The device that copies into this slot itself; None where none does."""
+        return self._locked.device if self._locked is not None else None
+
+    def lock(self, gpu: Any) -> None:
+        """Lock the pages of this slot for copies from a GPU, where there is one."""
+        if gpu is not None and self._locked is None:
+            self._locked = gpu_copies.LockedPages(self._address, self.size, gpu)
+
+    @property
+    def _address(self) -> int:
+        assert self._map is not None
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def reserve(self, size: int, warm: bool = False) -> None:
         """Make room for `size` bytes. Raises NoRoom. `warm`: touch every page too, so that the first copy is as fast as the later ones."""
@@ -99,14 +115,16 @@ class Slot:
 
     def _allocate(self, size: int, warm: bool) -> None:
         if self.size < size:
-            self._map = None
+            if self._locked is not None:
+                self._locked.release()
+            self._map = self._locked = None
             room = -(-(size + size // 64) // ALIGNMENT) * ALIGNMENT  # a header may become a little longer
             os.posix_fallocate(self.descriptor, 0, room)
             self.size = room
         if self._map is None:
             self._map = mmap.mmap(self.descriptor, self.size)
             if warm:
-                ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + _START, 0, self.size - _START)
+                ctypes.memset(self._address + _START, 0, self.size - _START)
 
     def read(self, offset: int, view: memoryview) -> None:
         """Fill `view` from the buffers' byte `offset` on. Raises EOFError."""
@@ -185,6 +203,9 @@ def _copy(address: int, buffers: Sequence[Sequence[int]], leaves: Sequence[Leaf]
     pool = ThreadPoolExecutor(_THREADS - 1) if parallel else None
     try:
         for (offset, size), leaf in zip(buffers, leaves, strict=True):
+            if leaf.gpu_tensor is not None:
+                gpu_copies.copy(leaf.gpu_tensor, view_of(address + offset, size))
+                continue
             source, keep = leaf.source()
             half = size // 2 if pool is not None and size >= _PARALLEL // 16 else 0
             other = pool.submit(copy, offset, source, half) if pool is not None and half else None

@@ -206,6 +206,7 @@ class Saver:
                 slot.clear(self._slots.place)
                 try:
                     slot.reserve(newest.used, warm=True)
+                    slot.lock(newest.gpu)
                 except OSError:  # the save that needs it says so
                     return
 

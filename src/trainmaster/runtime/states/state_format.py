@@ -14,6 +14,8 @@ from __future__ import annotations
 import ctypes
 import sys
 
+from . import gpu_copies
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,12 +30,15 @@ _PLAIN = (bool, int, float, str)
 
 
 class Leaf:
-    """The bytes of one tensor or array. `source()` returns their address; it may copy them from a GPU first."""
+    """The bytes of one tensor or array. `source()` returns their address; it may copy them from a GPU first.
 
-    __slots__ = ("size", "source")
+    `gpu_tensor`: the tensor that may be copied from its GPU to where the bytes shall be, without `source`.
+    """
 
-    def __init__(self, size: int, source: Callable[[], Keep]) -> None:
-        self.size, self.source = size, source
+    __slots__ = ("gpu_tensor", "size", "source")
+
+    def __init__(self, size: int, source: Callable[[], Keep], gpu_tensor: Any = None) -> None:
+        self.size, self.source, self.gpu_tensor = size, source, gpu_tensor
 
 
 def pack(step: int, state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Leaf]]:
@@ -188,7 +193,8 @@ def _encode_tensor(value: Any, leaves: list[Leaf], place: str) -> Any:
         plain = plain.cpu().contiguous()
         return plain.data_ptr(), plain
 
-    index = _add(leaves, Leaf(value.numel() * value.element_size(), source))
+    size, gpu_tensor = value.numel() * value.element_size(), value if gpu_copies.copies_straight(value) else None
+    index = _add(leaves, Leaf(size, source, gpu_tensor))
     return {"torch": index, "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
 
 

@@ -46,7 +46,8 @@ def charts(series: Sequence[Series], task: str, tasks: Sequence[Mapping[str, Any
 
 def title(name: str) -> str:
     if (gpu := _GPU.fullmatch(name)) is not None:
-        return f"GPU {gpu[1]} {'use' if gpu[2] == 'util' else 'memory'}"
+        devices = "GPUs'" if gpu[1] == "all" else f"GPU {gpu[1]}"
+        return f"{devices} {'use' if gpu[2] == 'util' else 'memory'}"
     return _TITLES.get(name) or name.removeprefix(METRIC)
 
 

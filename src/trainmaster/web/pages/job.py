@@ -27,6 +27,7 @@ EVENTS = 12  # the newest, on the job's page
 MARKS = 30  # the newest, under the time line
 FIRST = ("failed", "lost", "running", "staging", "pending", "killed", "succeeded")  # states, those that matter first
 _SPARKS = ("cpu", "memory")  # names
+_DEVICES = 16  # of a host, whose use a task's row draws
 _SAMPLED = (*_SPARKS, "progress", "step")
 
 Figures = Mapping[str, Any]
@@ -173,8 +174,10 @@ def row(task: Figures, attempts: Sequence[Attempt], series: Mapping[tuple[str, s
     """Return the facts of one task's row."""
     present = next((attempt for attempt in reversed(attempts) if attempt.attempt == task["attempt"]), None)
     sparks = {name: spark(series.get((task["task"], name)), name) for name in _SPARKS}
+    uses = {device: series.get((task["task"], f"gpu.{device}.util")) for device in range(_DEVICES)}
+    devices = [spark(use, f"use of GPU {device}") for device, use in uses.items() if use is not None]
     return {
-        "task": task, "word": state_word(task), "present": present, "sparks": sparks,
+        "devices": devices, "task": task, "word": state_word(task), "present": present, "sparks": sparks,
         "earlier": [attempt for attempt in reversed(attempts) if attempt is not present],
     }  # fmt: skip
 
