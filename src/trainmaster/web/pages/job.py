@@ -85,7 +85,7 @@ class JobPage:
         self, tasks: Sequence[Figures], shown: Sequence[Figures], timeline: Timeline, series: Sequence[Series]
     ) -> dict[str, str | tuple[str, str]]:
         """Return the table of tasks, and each of its rows: the table itself changes only where other rows are shown, or their counts."""
-        attempts, samples = attempts_by_task(timeline), {(one.task, one.name): one for one in series}
+        attempts, samples = attempts_by_task(timeline), {(sampled.task, sampled.name): sampled for sampled in series}
         rows = {
             f"task-{dom_id(task['task'])}": render("parts/task.html", **row(task, attempts.get(task["task"], []), samples))
             for task in shown
