@@ -54,7 +54,7 @@ def netns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Netns]:
 class Elsewhere:
     """A process on a host of its own that feeds a job's readers."""
 
-    def __init__(self, netns: Netns, job: Submitted, partitions: list[tuple[int, int]]) -> None:
+    def __init__(self, netns: Netns, job: Submitted, partitions: list[tuple[int, int]], size: int = 0) -> None:
         network = f"/proc/{netns._process.pid}/ns/net"
         subprocess.run(["nsenter", f"--net={network}", "ip", "addr", "add", "10.77.255.1/16", "dev", "br0"], check=True)
         name = netns.folder / "boot_id"
@@ -65,7 +65,9 @@ class Elsewhere:
         )  # fmt: skip
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"link": link_of(job.run, "input"), "partitions": partitions}))
+        self.process.stdin.write(
+            json.dumps({"link": link_of(job.run, "input"), "partitions": partitions, "bytes": size})
+        )
         self.process.stdin.close()
         assert self.process.stdout.readline() == "feeding\n"
 
@@ -95,10 +97,10 @@ def test_readers_of_other_hosts_read_each_row_in_step(netns: Netns) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [1, 20])
 def test_a_network_that_is_cut_in_the_middle_loses_and_doubles_nothing(netns: Netns, seconds: int) -> None:
-    feed = {"input": {"memory": "256KiB", "agreed": False}}
+    feed = {"input": {"memory": "1MiB", "agreed": False}}
     program = python(READS.format(extra=SLOWLY))
     job = netns.submit(workers(program, 2, feed=feed, restart={"scope": "task", "limit": 3}))
-    elsewhere = Elsewhere(netns, job, [(0, 8000), (10_000, 18_000)])
+    elsewhere = Elsewhere(netns, job, [(0, 8000), (10_000, 18_000)], 1000)
     until(lambda: job.told("feed-read"), LIMIT, what="some was read")
     netns.cut(job.task("worker:0")["node"], seconds)
     fed = elsewhere.answer()

@@ -1,7 +1,7 @@
 """Feed partitions as Spark's tasks would, on a machine that has another name (`boot_id`), which the caller sees to.
 
-Reads one JSON object from stdin: link (see `runtime.feed.master`) and partitions (rows of each). Writes the errors that feeders ended with,
-the addresses to which streams were opened, and where the feed ended.
+Reads one JSON object from stdin: link (see `runtime.feed.master`), partitions (the values of each) and bytes (of each row, beside).
+Writes the errors that feeders ended with, the addresses to which streams were opened, and where the feed ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ stream.Stream.__init__ = noted  # type: ignore[assignment, method-assign]
 def feed(number: int, index: int) -> None:
     for try_ in range(1, 100):
         try:
-            Partition(link, (number, index), 100 * index + try_).feed(batches(range(*partitions[index]), most=100))
+            rows = ({"value": value, "more": bytes(order["bytes"])} for value in range(*partitions[index]))
+            Partition(link, (number, index), 100 * index + try_).feed(batches(rows, most=100))
             return
         except RunAgain:
             continue
