@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from trainmaster.core.input.feeding import AHEAD, Claim, Feed
 
 TASKS = ("worker:0", "worker:1", "worker:2")
+HOSTS = {"worker:0": "h", "worker:1": "h", "worker:2": "another"}
 BATCHES = (4, 1, 0, 7)  # of each partition
 ROWS = 5  # of a batch
 ROOM = 6  # batches that a ring holds
@@ -48,7 +49,8 @@ class FeedMachine(RuleBasedStateMachine):
         self.feed.heard(
             key,
             {
-                "host": "h", "socket": "s", "supply": len(ring.batches) * ROWS, "delivered": delivered, "stopped": False,
+                "host": HOSTS[key[0]], "socket": "s", "address": "h:1",
+                "supply": len(ring.batches) * ROWS, "delivered": delivered, "stopped": False,
                 "room": ROOM - (len(ring.batches) - ring.read), "largest": 2,
             },
         )  # fmt: skip
@@ -196,12 +198,23 @@ def opened(agreed: bool = True, tasks: tuple[str, ...] = TASKS[:2]) -> Feed:
     return feed
 
 
-def tell(feed: Feed, task: str, supply: int, *, stopped: bool = False, room: int = 100) -> None:
+def tell(
+    feed: Feed,
+    task: str,
+    supply: int,
+    *,
+    stopped: bool = False,
+    room: int = 100,
+    host: str = "h",
+    address: str = "",
+    delivered: int = 0,
+) -> None:
     word = {
-        "host": "h",
+        "host": host,
         "socket": "s",
+        "address": address,
         "supply": supply,
-        "delivered": 0,
+        "delivered": delivered,
         "room": room,
         "largest": 50,
         "stopped": stopped,
@@ -232,7 +245,16 @@ def test_a_rank_that_restarts_alone_counts_from_the_permit_on() -> None:
     tell(feed, "worker:1", 50)
     feed.lose(("worker:1", 1), "it failed")
     assert feed.permit == 50
-    word = {"host": "h", "socket": "s", "supply": 5, "delivered": 0, "room": 9, "largest": 9, "stopped": False}
+    word = {
+        "host": "h",
+        "socket": "s",
+        "address": "",
+        "supply": 5,
+        "delivered": 0,
+        "room": 9,
+        "largest": 9,
+        "stopped": False,
+    }
     feed.heard(("worker:1", 2), word)
     feed.advance(TASKS[:2])
     assert (feed.permit, feed.limits()["worker:1", 2]) == (55, (5, False))
@@ -261,6 +283,44 @@ def test_a_stop_of_one_ends_the_feed_of_ranks_in_step_alone(agreed: bool) -> Non
     assert answer["do"] == ("stop" if agreed else "put")
     tell(feed, "worker:1", 10, stopped=True)
     assert feed.claim(ask(0, 1)) == {"do": "stop"}
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_ring_of_another_host_gets_a_little_while_its_reader_starves(agreed: bool) -> None:
+    feed = opened(agreed)
+    tell(feed, "worker:1", 0, host="another", address="another:1")
+    first = feed.claim(ask(0, 0))
+    assert first is not None
+    assert (first["ring"], first["until"]) == (["worker:0", 1], None)
+    tell(feed, "worker:0", 20, room=0)
+    there = feed.claim(ask(0, 2, full="ahead" if agreed else "room"))
+    assert there is not None
+    assert (there["ring"], there["address"], there["until"]) == (["worker:1", 1], "another:1", 2 + AHEAD)
+    tell(feed, "worker:1", 20, host="another", address="another:1")
+    if agreed:
+        tell(feed, "worker:0", 20)
+    else:
+        assert feed.claim(ask(0, 4)) is None, "its reader has enough, and the host of the feeder has a ring"
+        tell(feed, "worker:1", 20, host="another", address="another:1", delivered=10)
+    back = feed.claim(ask(0, 4))
+    assert back is not None
+    assert back["ring"] == (["worker:0", 1] if agreed else ["worker:1", 1])
+    assert feed.settle(0, 0, 1, 5, {}) == {"do": "done"}
+    assert feed.figures(0)["lost"] == [1], "the other partition alone"
+
+
+def test_a_ring_that_no_stream_reaches_is_named_with_its_address() -> None:
+    feed = opened(tasks=())
+    for task in TASKS[:2]:
+        tell(feed, task, 0, host="another", address=f"{task}:1")
+    answer = feed.claim(ask(0, 0))
+    assert answer is not None
+    assert answer["do"] == "put"
+    assert answer["until"] is None, "the feeder's host has no ring, so it fills those of others"
+    refusal = feed.claim(ask(0, 0, unreachable=TASKS[:2]))
+    assert refusal is not None
+    assert refusal["do"] == "unreachable"
+    assert "at worker:" in refusal["why"]
 
 
 def test_a_ring_of_another_machine_is_named_once_all_are_known() -> None:

@@ -11,6 +11,7 @@ import attrs
 import pytest
 from rest_server import JOB, Acts, Answer, Facts, Server, serving
 
+from trainmaster.core.input.feed_tokens import feed_token
 from trainmaster.core.metrics import Series
 from trainmaster.web.contract import Unknown
 from trainmaster.web.rest import application, rest
@@ -323,6 +324,23 @@ def test_a_wrong_parameter_is_refused_with_its_name(server: Server, path: str, w
 
 
 # -- who, and where --
+
+
+def test_the_token_of_a_feed_feeds_it_and_does_nothing_else(server: Server, acts: Acts) -> None:
+    token = {"Authorization": f"Bearer {feed_token('token', 'worker', 'input')}"}
+    known = {"op": "figures", "role": "worker", "feed": "input"}
+    assert server.ask(f"{BASE}/actions/supply", "POST", known, **token).status == 200
+    before = list(acts.done)
+    for role, feed in (("worker", "other"), ("ps", "input"), (None, None)):
+        answer = server.ask(f"{BASE}/actions/supply", "POST", {**known, "role": role, "feed": feed}, **token)
+        assert error(answer) == (403, "this token allows to feed worker.input alone")
+    for route in ROUTES:
+        path = route.path.format(job=JOB, task="worker:0", save="x")
+        if not path.endswith("/supply"):
+            assert server.ask(path, route.method, {} if route.body else None, **token).status == 403, path
+    assert acts.done == before
+    forged = {"Authorization": f"Bearer {feed_token('another', 'worker', 'input')}"}
+    assert server.ask(f"{BASE}/actions/supply", "POST", known, **forged).status == 401
 
 
 def test_every_endpoint_demands_the_token(server: Server, acts: Acts) -> None:

@@ -51,6 +51,7 @@ class Agent:
     """The agent turns orders into attempts. It implements `channel.Owner`."""
 
     def __init__(self, link: Link, container: str = "", node: str = "", close_within: float = CLOSE_WITHIN) -> None:
+        self._link = link
         self.channel = Channel(link, self)
         self.channel.holds_end = self._holds_end
         self.leasing = Leasing(self.channel)
@@ -142,6 +143,8 @@ class Agent:
     def connected(self, welcome: Mapping[str, Any]) -> None:
         """Drop the shards that we held and that are no longer ours. A master that follows another gets newer tokens."""
         self._hand_back_tokens()
+        if key := welcome.get("key"):
+            self.place.feeders_outside = self._link.token, self._link.certificate, str(key)
         drop = welcome.get("drop")
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
             self.place.programs.drop(name, ranges)

@@ -19,6 +19,7 @@ from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import AgentSpec, MasterContainer, MasterSide, Tokens
 from trainmaster.engines.local.launch import AGENT, forget
 from trainmaster.host.linux import descriptor_limit
+from trainmaster.runtime.pinned import serving
 
 if TYPE_CHECKING:
     from trainmaster.master.connections.serve import AgentSocket
@@ -32,6 +33,7 @@ class MasterHost(Protocol):
     addresses: tuple[str, ...]  # for the master's record; known once it is bound
     place: str  # for people
     tokens: Tokens | None
+    key: str  # of the job's certificate, PEM; "" where all of the job is on this machine
     near: bool  # whether some nodes can be nearer to a task's data than others
     machine_cores: float  # of the machine on which all tasks are, where they are on one
 
@@ -64,6 +66,7 @@ class LocalHost:
     """A host on the submitter's machine, with the template of the agents at `link`."""
 
     tokens: Tokens | None = None
+    key = ""
     near = False
 
     def __init__(self, storage: str, payload: Mapping[str, Any], link: Any) -> None:
@@ -139,7 +142,7 @@ class ContainerHost:
     machine_cores = 0.0
 
     def __init__(self, container: MasterContainer, job: str, certificate: str, key: str) -> None:
-        self._container, self._job, self._certificate, self._key = container, job, certificate, key
+        self._container, self._job, self._certificate, self.key = container, job, certificate, key
         self.tokens = container.tokens
         self._page = self._page_name = self._history = ""
         self._sockets: list[socket.socket] = []
@@ -174,7 +177,7 @@ class ContainerHost:
         from trainmaster.master.connections.strangers import Crowd
 
         await asyncio.to_thread(warm)
-        context = await asyncio.to_thread(self._context)
+        context = await asyncio.to_thread(serving, self._certificate, self.key)
         crowd = Crowd(descriptor_limit())
         self._listeners.append(Listener(application, application.trusts, crowd))
         await self._listeners[0].on_tcp(self._sockets[0], context)
@@ -190,18 +193,6 @@ class ContainerHost:
 
     def _is_proxy(self, scope: Mapping[str, Any]) -> bool:
         return str(scope["client"][0]).removeprefix("::ffff:") in self._container.proxies
-
-    def _context(self) -> Any:
-        import ssl
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # ssl reads keys out of files alone: ours is on no disk.
-        with open(os.memfd_create("key", os.MFD_CLOEXEC), "w") as file:
-            file.write(self._key + self._certificate)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
-        return context
 
     async def serve_readers(self) -> None:
         await asyncio.Event().wait()

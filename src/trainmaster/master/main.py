@@ -173,6 +173,7 @@ class _Life:
         return 0
 
     async def _serve(self) -> None:
+        self.shell.agents.key = self.host.key
         await self.host.serve(self._application(), self.shell.feed)
         try:
             await self.host.serve_readers()

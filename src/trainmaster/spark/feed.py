@@ -156,6 +156,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     """Return how feeders reach a job's master, once there is one, and what they feed. Raises BadInput where the job has no such feed."""
     from trainmaster.client.jobs.past import described
     from trainmaster.client.jobs.places import CERTIFICATE_FILE, TOKEN_FILE, job_storage, master_socket
+    from trainmaster.core.input.feed_tokens import feed_token
     from trainmaster.log.epochs import read_master
     from trainmaster.log.storage import place_of, storage_for
 
@@ -169,7 +170,8 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
         )  # fmt: skip
     folder = job_storage(job)
     token = (folder / TOKEN_FILE).read_text().strip()
-    link = {"job": job, "token": token, "role": roles[0] if role is None else role, "feed": name}
+    role = roles[0] if role is None else role
+    link = {"job": job, "token": feed_token(token, role, name), "role": role, "feed": name}
     storage, socket = storage_for(place_of(folder)), master_socket(job)
     while not socket.exists():
         if (record := read_master(storage, token)) is not None:

@@ -315,11 +315,13 @@ class Attempt:
         if not sizes:
             return {}
         if self.place.feeds is None:
-            from trainmaster.agent.input.feeds import Feeds
+            from trainmaster.agent.input.feeds import Feeds, Outside
 
-            self.place.feeds = Feeds(os.path.dirname(self.place.programs.path), self.place.send, self.place.report)
+            place = self.place
+            outside = Outside(*place.feeders_outside) if place.feeders_outside else None
+            place.feeds = Feeds(os.path.dirname(place.programs.path), place.send, place.report, place.task, outside)
         try:
-            variables: dict[str, str] = await self.place.feeds.open(self.number, sizes)
+            variables: dict[str, str] = await self.place.feeds.open(self.number, sizes, self.place.address)
         except TrainmasterError as error:
             raise failed("staging-failed", error) from error
         return variables

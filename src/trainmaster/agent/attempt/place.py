@@ -61,6 +61,9 @@ class Place:
     prepared: bool = False  # the role's `prepare` command has run
     send: Callable[[dict[str, Any]], None] = lambda message: None  # to the master, which acknowledges nothing of it
     feeds: Any = None  # `agent.input.feeds.Feeds`, where the role has feeds
+    feeders_outside: tuple[str, str, str] | None = (
+        None  # token, certificate and key, where feeders of other hosts may come
+    )
     keeper: Any = None  # of a template for warm restarts (`agent.warm.keeper`), once an attempt has begun
     blamed_port: bool = False
     _memory: Any = None

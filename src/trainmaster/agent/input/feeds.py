@@ -8,30 +8,60 @@ and comes before the report of the attempt's end. Back come the rows that each r
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainmaster.core.input.feed_tokens import is_of_feed, named_feed
 
 if TYPE_CHECKING:
     from trainmaster.data.feed.owner import Owner
+    from trainmaster.data.feed.streams import Streams
 
 WORD_AFTER = 0.01  # s after a change
 REPORT_AFTER = 0.3  # s
 _BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
 
+log = logging.getLogger(__name__)
+
+
+class Outside(NamedTuple):
+    """How feeders of other hosts come: they have tokens of feeds, signed with the job's, and trust its certificate (PEM)."""
+
+    token: str
+    certificate: str
+    key: str
+
 
 class Feeds:
-    """The feeds of this container's present attempt. `folder`: of the sockets, whose paths must be short."""
+    """The feeds of this container's present attempt, of `task`. `folder`: of the sockets, whose paths must be short.
 
-    def __init__(self, folder: str, send: Callable[[dict[str, Any]], None], report: Callable[..., None]) -> None:
+    `outside`: how feeders of other hosts come; None: the job is on one machine.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        send: Callable[[dict[str, Any]], None],
+        report: Callable[..., None],
+        task: str,
+        outside: Outside | None = None,
+    ) -> None:
         self._folder, self._send, self._report = folder, send, report
+        self._task, self._outside = task, outside
         self._owners: dict[str, Owner] = {}
+        self._streams: Streams | None = None
+        self._address = ""  # of the streams
         self._attempt = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    async def open(self, attempt: int, sizes: Mapping[str, int]) -> dict[str, str]:
-        """Make a ring for each feed (name -> bytes); return the variables that lead a program to them. Raises EngineFailed."""
+    async def open(self, attempt: int, sizes: Mapping[str, int], address: str = "") -> dict[str, str]:
+        """Make a ring for each feed (name -> bytes); return the variables that lead a program to them. Raises EngineFailed.
+
+        `address`: of this host, for streams.
+        """
         if not sizes:
             return {}
         from trainmaster.agent.attempt.workplace import variable
@@ -45,6 +75,8 @@ class Feeds:
             self._owners[name] = owner
             owner.open()
             owner.has_changed = self._note_change
+        if self._outside is not None:
+            await self._listen(self._outside, address)
         self.tell()
         return {f"TRAINMASTER_FEED_{variable(name)}": str(owner.path) for name, owner in self._owners.items()}
 
@@ -52,7 +84,7 @@ class Feeds:
         """Tell the master how the rings are. `anew`: it may be another master, or one that was away."""
         self._forget_timer("word")
         if self._owners:
-            words = {name: _word(owner) for name, owner in self._owners.items()}
+            words = {name: _word(owner, self._address) for name, owner in self._owners.items()}
             self._send({"type": "feeds", "attempt": self._attempt, "feeds": words, **({"anew": True} if anew else {})})
 
     def answered(self, message: Mapping[str, Any]) -> None:
@@ -74,11 +106,29 @@ class Feeds:
             owner.drain()
         self._report_read(is_last=True)
         self._forget_timer("word")
+        if self._streams is not None:
+            self._streams.close()
         for owner in self._owners.values():
             owner.close()
         self._owners.clear()
 
     # -- inside --
+
+    async def _listen(self, outside: Outside, address: str) -> None:
+        """Serve feeders of other hosts. Where that cannot be, those of this one are served, and the others hear it."""
+        from trainmaster.data.feed.streams import Streams
+        from trainmaster.runtime.pinned import serving
+
+        role = self._task.rpartition(":")[0]
+        self._streams = Streams(
+            (self._task, self._attempt), self._owners,
+            lambda token, name: named_feed(token) == (role, name) and is_of_feed(token, outside.token),
+        )  # fmt: skip
+        try:
+            self._address = await self._streams.open(address, serving(outside.certificate, outside.key))
+        except OSError as error:
+            self._address = ""
+            log.warning("feeders of other hosts are not served at %s: %s", address, error)
 
     def _note_change(self) -> None:
         loop = asyncio.get_running_loop()
@@ -101,11 +151,11 @@ class Feeds:
             timer.cancel()
 
 
-def _word(owner: Owner) -> dict[str, Any]:
+def _word(owner: Owner, address: str) -> dict[str, Any]:
     ring = owner.ring
     return {
-        "host": host(), "socket": str(owner.path), "supply": ring.supply, "delivered": ring.delivered, "room": ring.room,
-        "largest": ring.largest, "stopped": ring.has_stopped,
+        "host": host(), "socket": str(owner.path), "address": address, "supply": ring.supply, "delivered": ring.delivered,
+        "room": ring.room, "largest": ring.largest, "stopped": ring.has_stopped,
     }  # fmt: skip
 
 

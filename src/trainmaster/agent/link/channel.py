@@ -273,7 +273,7 @@ class Channel:
             return False
         epoch, acked = greeting.get("epoch"), greeting.get("acked", 0)
         if greeting.get("type") != "welcome" or type(epoch) is not int or type(acked) is not int or epoch < self.epoch:
-            log.warning("no welcome of a master that may be followed: %s", str(greeting)[:200])
+            log.warning("no welcome of a master that may be followed: %s of epoch %s", greeting.get("type"), epoch)
             return False
         self.epoch = epoch
         self.outbox.connected(acked)

@@ -6,6 +6,8 @@ plain data. It is soft state: the log has what was fed and read (`feed-read`), a
 
 - A partition is cut into *pieces*, each of which belongs to one ring. A feeder asks (`claim`) for its next batch: it is skipped where it
   was read, or lies in a ring that lives; else it goes to the ring of its piece, or to a ring that has room.
+- A feeder prefers the rings of its own host. One of another host, which it reaches by a stream, gets `AHEAD` batches at a time while its
+  reader has next to nothing to read, or all that there is room for where the feeder's host has no ring.
 - The newest feeder of a partition is the only one that is heard, so a batch never goes into two rings. Rings refuse older feeders too.
 - A ring ends with its attempt. Batches that nobody has read from it by then belong to no ring: their feeder, or the driver, hears that
   the partition must run again.
@@ -22,7 +24,9 @@ import attrs
 
 from trainmaster.core.input.ranges import LARGEST, RangeSet
 
-AHEAD = 2  # batches that a ring may have beyond the permit
+AHEAD = (
+    2  # batches that a ring may have beyond the permit, and that a reader on another host than the feeder's should have
+)
 RingKey: TypeAlias = tuple[str, int]  # task, attempt
 Answer: TypeAlias = dict[str, Any]
 _STOP: Answer = {"do": "stop"}
@@ -59,6 +63,7 @@ class _Ring:
     largest: int = 0  # bytes that a batch may have
     host: str = ""
     socket: str = ""
+    address: str = ""  # host:port of its agent, for feeders of other hosts; "": it has none
     has_stopped: bool = False
     is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int]] = attrs.field(
@@ -124,11 +129,12 @@ class Feed:
         return self._rings.keys()
 
     def heard(self, key: RingKey, word: Mapping[str, Any]) -> None:
-        """Take in an agent's word of its ring: `host`, `socket`, `supply`, `room`, `largest` and `stopped`. It is absolute."""
+        """Take in an agent's word of its ring: `host`, `socket`, `address`, `supply`, `room`, `largest` and `stopped`. It is absolute."""
         ring = self._rings.get(key)
         if ring is None:
             ring = self._rings[key] = _Ring(self.permit)
-        ring.host, ring.socket, ring.room, ring.largest = word["host"], word["socket"], word["room"], word["largest"]
+        ring.host, ring.socket, ring.address = word["host"], word["socket"], word["address"]
+        ring.room, ring.largest = word["room"], word["largest"]
         ring.supply, ring.delivered = max(ring.supply, word["supply"]), word["delivered"]
         ring.pending.clear()
         if word["stopped"] and not ring.has_stopped:
@@ -260,6 +266,8 @@ class Feed:
         if (refusal := self._refusal(entry, feeder, count)) is not None:
             return {"do": "done"} if refusal is _STOP else refusal
         entry.count = count
+        entry.pieces = [piece for piece in entry.pieces if piece.first < count] or entry.pieces[:1]
+        entry.pieces[-1].end = None
         for piece in entry.pieces:
             piece.is_fed = piece.ring is not None
         return {"do": "done"}
@@ -281,7 +289,7 @@ class Feed:
 
     def _place(self, partition: _Partition, piece: _Piece, ask: Claim) -> Answer | None:
         """Return the ring for a batch that is in none; cut its piece where it goes elsewhere than the batches before."""
-        if piece.ring is not None and not self._is_near(piece.ring, ask):  # older feeders may still write there
+        if piece.ring is not None and not self._reaches(ask, piece.ring):  # older feeders may still write there
             return {"do": "unreachable", "why": self._where(piece.ring)}
         if piece.ring is None or ask.full:
             if ask.full == "room" and piece.ring is not None:  # its agent's next word tells when there is some
@@ -289,13 +297,18 @@ class Feed:
                 ring.room = min(ring.room, ask.size - 1)
             key = self._choose(ask)
             if key is None:
-                away = [key for key in self._rings if not self._is_near(key, ask)]
+                away = [key for key in self._rings if not self._reaches(ask, key)]
                 are_all = len(away) == len(self._rings) >= max(self._expected, 1)
                 return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
             if key != piece.ring and ask.batch > piece.first:
                 new = _Piece(ask.batch, piece.end, key)
                 partition.pieces.insert(partition.pieces.index(piece) + 1, new)
                 piece.end, piece.is_fed, piece = ask.batch, piece.ring is not None, new
+            if self._has_near(ask) and not self._is_near(ask, key) and (piece.end or LARGEST) > ask.batch + AHEAD:
+                partition.pieces.insert(
+                    partition.pieces.index(piece) + 1, _Piece(ask.batch + AHEAD, piece.end, None, why=piece.why)
+                )
+                piece.end = ask.batch + AHEAD
             piece.ring = key
             self._rings[key].pending[ask.feeder] = ask.size, ask.rows
         ring, key = self._rings[piece.ring], piece.ring
@@ -305,29 +318,36 @@ class Feed:
             "ring": list(key),
             "host": ring.host,
             "socket": ring.socket,
+            "address": ring.address,
             "until": piece.end,
             "limit": limit,
         }
 
     def _choose(self, ask: Claim) -> RingKey | None:
-        """Return the ring that needs a batch most: the one with the fewest rows where ranks agree, else the one with the most room."""
+        """Return the ring that needs a batch most, on the feeder's own host where one takes it.
+
+        That is the one with the fewest rows where ranks agree, else the one with the most room.
+        """
         best: tuple[Any, RingKey] | None = None
+        has_near = self._has_near(ask)
         for key, ring in self._rings.items():
             granted = (
                 [] if ask.has_waited else [grant for feeder, grant in ring.pending.items() if feeder != ask.feeder]
             )
             room = ring.room - sum(size for size, _ in granted)
             rows = ring.rows + sum(count for _, count in granted)
+            is_near = self._is_near(ask, key)
             is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
             if (
                 ring.has_stopped
                 or ring.is_over
-                or not self._is_near(key, ask)
+                or not self._reaches(ask, key)
                 or is_ahead
+                or (has_near and not is_near and rows - ring.base - ring.delivered >= AHEAD * max(ask.rows, 1))
                 or (room < ask.size <= ring.largest)
             ):
                 continue
-            need = (rows if self.agreed else 0, -room, key)
+            need = (not is_near, rows if self.agreed else 0, -room, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
 
@@ -343,12 +363,24 @@ class Feed:
                 return False
         return True
 
-    def _is_near(self, key: RingKey, ask: Claim) -> bool:
-        """Tell whether a feeder can write into a ring: as yet only on its own machine."""
+    def _has_near(self, ask: Claim) -> bool:
+        return any(self._is_near(ask, key) and not ring.has_stopped for key, ring in self._rings.items())
+
+    def _is_near(self, ask: Claim, key: RingKey) -> bool:
         return self._rings[key].host == ask.host and key[0] not in ask.unreachable
 
+    def _reaches(self, ask: Claim, key: RingKey) -> bool:
+        ring = self._rings[key]
+        return (ring.host == ask.host or bool(ring.address)) and key[0] not in ask.unreachable
+
     def _where(self, key: RingKey) -> str:
-        return f"the ring of {key[0]} is not reached from where the partition is: a feed needs an executor on the host of each reader"
+        address = self._rings[key].address
+        place = (
+            f"at {address}: hosts must reach each other's agents"
+            if address
+            else "on another machine, without an address"
+        )
+        return f"the ring of {key[0]} is not reached from where the partition is, {place}"
 
     def _free(self, key: RingKey, why: str) -> None:
         for partitions in self._rounds:

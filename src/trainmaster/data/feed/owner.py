@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -26,6 +26,8 @@ from trainmaster.core.errors import EngineFailed
 from trainmaster.data.feed.ring import ALIGNMENT, PARTS, READER, Answer, Ring
 from trainmaster.runtime.feed.channel import MESSAGE_LIMIT, PROTOCOL
 from trainmaster.runtime.states.memory_slots import free_memory
+
+Send: TypeAlias = Callable[[dict[str, Any]], None]
 
 SUFFIX = ".feed"
 SPARE = 16 * 1024 * 1024  # bytes of memory that must be free beside a new ring
@@ -51,7 +53,7 @@ class Owner:
         self._memory = self._last_feeder = -1
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
-        self._parties: dict[int, _Connection] = {}
+        self._parties: dict[int, Send] = {}
         self.has_changed: Callable[[], None] = lambda: None  # called when the ring has changed
         self._operations = {"reserve": self._reserve, "written": self._commit, "flush": self._flush}
         self._reader_operations = {"next": self._demand, "release": self._release, "stop": self._stop}
@@ -85,6 +87,34 @@ class Owner:
         """Take in all that was sent by now."""
         for connection in list(self._connections):
             self._receive(connection, sys.maxsize)
+
+    def admit(self, send: Send) -> int:
+        """Take in a feeder that is connected otherwise than by the socket; return its number. `send` must not wait."""
+        self._last_feeder += 1
+        feeder = self._last_feeder
+        self._parties[feeder] = send
+        send({"op": "ring", "size": self.ring.size, "largest": self.ring.largest})
+        self._send_answers(self.ring.join(feeder))
+        return feeder
+
+    def receive(self, feeder: int, message: dict[str, Any]) -> None:
+        """Take in a message of such a feeder. Raises ValueError, KeyError and TypeError where it is none."""
+        self._operations[message["op"]](feeder, message)
+        self._send_answers([])
+
+    def write(self, feeder: int, offset: int, content: bytes) -> None:
+        """Write bytes of the batch for which such a feeder has room. Raises ValueError where it has none, OSError after the owner's end."""
+        if self._memory < 0:
+            raise ConnectionResetError
+        if (part := self.ring.written_by(feeder)) is None or offset + len(content) > part.size:
+            raise ValueError("the feeder writes nothing there")
+        os.pwrite(self._memory, content, part.at + offset)
+
+    def dismiss(self, feeder: int) -> None:
+        """Forget such a feeder, with what it has written in part."""
+        if self._parties.pop(feeder, None) is not None:
+            self.ring.leave(feeder)
+            self._send_answers([])
 
     def stop(self) -> None:
         """Accept nothing more: all feeders stop at once, and the reader has what it has."""
@@ -157,8 +187,8 @@ class Owner:
         answers = deque(first) or deque(self.ring.settle())
         while answers:
             party, message = answers.popleft()
-            if (connection := self._parties.get(party)) is not None:
-                self._send(connection, message)
+            if (send := self._parties.get(party)) is not None:
+                send(message)
             if not answers:
                 answers.extend(self.ring.settle())
         self.has_changed()
@@ -190,7 +220,8 @@ class Owner:
             self._send(connection, {"op": "refused", "why": reason})
             return
         if message["op"] == "read" and READER in self._parties:
-            self._receive(self._parties[READER])  # it may have ended, and we have not looked yet
+            reader = next(connection for connection in self._connections if connection.party == READER)
+            self._receive(reader)  # it may have ended, and we have not looked yet
             if READER in self._parties:
                 reason = f"the feed {self.path} has a reader already, and can have one: read it in one process"
                 self._send(connection, {"op": "refused", "why": reason})
@@ -198,7 +229,7 @@ class Owner:
         if message["op"] == "feed":
             self._last_feeder += 1
         connection.party = READER if message["op"] == "read" else self._last_feeder
-        self._parties[connection.party] = connection
+        self._parties[connection.party] = lambda message: self._send(connection, message)
         self._send(connection, {"op": "ring", "size": self.ring.size, "largest": self.ring.largest}, self._memory)
         if connection.party != READER:
             self._send_answers(self.ring.join(connection.party))
@@ -217,7 +248,7 @@ class Owner:
 
     def _flush(self, party: int, message: dict[str, Any]) -> None:
         if not self.ring.has_stopped:
-            self._send(self._parties[party], {"op": "ok", "supply": self.ring.supply})
+            self._parties[party]({"op": "ok", "supply": self.ring.supply})
 
     def _demand(self, message: dict[str, Any]) -> None:
         self.ring.demand()

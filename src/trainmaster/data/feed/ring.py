@@ -114,6 +114,10 @@ class Ring:
             _note(self.fed, part.number)
             _note(self._news[0], part.number)
 
+    def written_by(self, feeder: int) -> Part | None:
+        """Return the part that a feeder writes."""
+        return self._written.get(feeder)
+
     def leave(self, feeder: int) -> None:
         self._feeders.discard(feeder)
         self._requests.pop(feeder, None)

@@ -96,6 +96,7 @@ class Agents:
         self._host = host
         # Returns the message that each agent gets after the welcome.
         self.greeting: Callable[[], dict[str, Any] | None] = lambda: None
+        self.key = ""  # of the job's certificate, PEM: agents with feeds serve feeders of other hosts under it
         self.connections: dict[tuple[str, int], Connection] = {}
         self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
 
@@ -178,6 +179,8 @@ class Agents:
         welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": acked}
         if connection.drop:
             welcome["drop"] = connection.drop
+        if self.key and self._host.turns.state.known_job.roles[task.role].feed:
+            welcome["key"] = self.key
         connection.send(welcome)
         if (greeting := self.greeting()) is not None:
             connection.send(greeting)

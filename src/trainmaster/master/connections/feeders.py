@@ -30,7 +30,16 @@ if TYPE_CHECKING:
 
 HELD = 10.0  # s
 _OVER = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases in which a program has ended well
-_WORD = {"host": str, "socket": str, "supply": int, "delivered": int, "room": int, "largest": int, "stopped": bool}
+_WORD = {
+    "host": str,
+    "socket": str,
+    "address": str,
+    "supply": int,
+    "delivered": int,
+    "room": int,
+    "largest": int,
+    "stopped": bool,
+}
 _CLAIM = {"round": int, "partition": int, "batch": int, "feeder": int, "size": int, "rows": int}
 _OPTIONS = {"host": str, "full": str, "has_waited": bool, "gone": list, "unreachable": list}
 _SETTLE = {"round": int, "partition": int, "feeder": int, "count": int, "supplies": list}

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.core.input.feed_tokens import is_of_feed
 from trainmaster.host.linux import descriptor_limit
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.transports import cut
@@ -139,11 +140,15 @@ class Application:
     """The ASGI application of agents and readers. `rest` makes the readers' part."""
 
     def __init__(self, agents: Agents, token: str, rest: Callable[[], App]) -> None:
-        self.agents, self._token, self._rest = agents, f"Bearer {token}".encode(), Late(rest)
+        self.agents, self._token, self._rest = agents, token, Late(rest)
 
     def trusts(self, scope: MutableMapping[str, Any]) -> bool:
-        """Tell whether a request carries the job's token."""
-        return compare_digest(dict(scope["headers"]).get(b"authorization", b""), self._token)
+        """Tell whether a request carries the job's token, or that of one of its feeds."""
+        header = dict(scope["headers"]).get(b"authorization", b"")
+        is_feeder = scope["type"] == "http" and is_of_feed(
+            header.decode("latin-1").removeprefix("Bearer "), self._token
+        )
+        return is_feeder or compare_digest(header, f"Bearer {self._token}".encode())
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":

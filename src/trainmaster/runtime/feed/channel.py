@@ -33,6 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .layout import Layout
+
     Message = dict[str, Any]
 
 PROTOCOL = "1.0"
@@ -48,24 +50,30 @@ class FeedGone(FeedError, ConnectionError):
 
 
 class Channel:
-    """A connection, to the owner a `role`: "feed" or "read". `memory` is the ring, `largest` the bytes that a batch may have."""
+    """A connection, to the owner a `role`: "feed" or "read".
+
+    `memory` is the ring, of `size` bytes, `largest` the bytes that a batch may have.
+    """
+
+    is_stream = False  # to another host
 
     def __init__(self, path: str, role: str) -> None:
         self.path, self._is_forked = path, False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect(path)
             self.send({"op": role, "v": PROTOCOL})
             content, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
             greeting = self._decode(content)
-            self.memory, self.largest = mmap.mmap(descriptors[0], greeting["size"]), int(greeting["largest"])
+            self.memory = mmap.mmap(descriptors[0], greeting["size"])
+            self.size, self.largest = int(greeting["size"]), int(greeting["largest"])
             os.close(descriptors[0])
         except BaseException as error:
             self.close()
             if isinstance(error, OSError) and not isinstance(error, FeedGone):
                 raise FeedGone(self._gone(error.strerror or str(error))) from error
             raise
-        _channels.add(self)
+        note_fork(self)
 
     def send(self, message: Message) -> None:
         try:
@@ -82,6 +90,12 @@ class Channel:
         except OSError as error:
             raise self._lost() from error
         return self._decode(content)
+
+    def write(self, at: int, layout: Layout) -> Message | None:
+        """Write a batch where the owner lets it be written. Return its answer where one came: the batch may not be there then."""
+        layout.write(memoryview(self.memory)[at : at + layout.size])
+        self.send({"op": "written"})
+        return None
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it is not connected any more
@@ -108,6 +122,11 @@ class Channel:
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def note_fork(channel: Channel) -> None:
+    """Have forked children close the channel."""
+    _channels.add(channel)
 
 
 def _after_fork() -> None:

@@ -1,4 +1,4 @@
-"""Write batches into the ring of this host.
+"""Write batches into a ring, of this host or (`stream`) of another.
 
     with Feeder(path) as feeder:
         for number, columns in enumerate(batches):
@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 
 
 class Feeder:
-    """One feeder, for one thread. Its methods raise FeedGone where the owner has ended."""
+    """One feeder, for one thread. Its methods raise FeedGone where the owner has ended.
 
-    def __init__(self, path: str) -> None:
-        self._channel = Channel(path, "feed")
+    `place`: the path of the owner's socket, or a channel to it.
+    """
+
+    def __init__(self, place: str | Channel) -> None:
+        self._channel = Channel(place, "feed") if isinstance(place, str) else place
         self._has_stopped = False
+
+    @property
+    def is_streamed(self) -> bool:
+        return self._channel.is_stream
 
     @property
     def has_stopped(self) -> bool:
@@ -58,8 +65,8 @@ class Feeder:
         try:
             answer = self._ask({"op": "reserve", "number": number, "size": layout.size, "rows": layout.rows, **fields})
             if answer["op"] == "write":
-                layout.write(memoryview(self._channel.memory)[answer["at"] : answer["at"] + layout.size])
-                self._channel.send({"op": "written"})
+                answer = self._channel.write(answer["at"], layout) or answer
+                self._has_stopped = answer["op"] == "stopped"
         except BaseException:  # an interrupt: the answer would be taken for that of the next batch
             self.close()
             raise
@@ -102,5 +109,5 @@ def _too_large(number: Number, layout: Layout, channel: Channel) -> str:
     stage, partition, batch = number
     return (
         f"{size} has {layout.size:,} bytes, and a batch may have {channel.largest:,}, a third of the feed's ring of "
-        f"{len(channel.memory):,}: {mend} (stage {stage}, partition {partition}, batch {batch})"
+        f"{channel.size:,}: {mend} (stage {stage}, partition {partition}, batch {batch})"
     )

@@ -6,23 +6,32 @@ the same ones each time.
 
 A full ring makes a feeder ask the master, where it waits for whichever ring has room next. So no feeder waits for one slow reader while
 another has nothing to read.
+
+A ring of another host is reached by a stream (`stream`). One that breaks is opened again a few times, and the batch whose arrival is not
+known is put again: a ring that has it says so.
 """
 
 from __future__ import annotations
+
+import time
 
 from .channel import FeedError, FeedGone
 from .feeder import Feeder
 from .layout import Layout
 from .master import Master
+from .stream import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, TypeVar
 
     from .layout import Column
     from .master import Answer, Link
 
+    T = TypeVar("T")
+
+AGAIN = (0.1, 0.5, 2.0)  # s before each further try to open a stream that broke
 _BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
 
 
@@ -30,7 +39,7 @@ class Partition:
     """The feeding of one partition. `number`: its round and itself; `try_`: rises each time that it is fed anew."""
 
     def __init__(self, link: Link, number: tuple[int, int], try_: int) -> None:
-        self._number, self._try = number, try_
+        self._link, self._number, self._try = link, number, try_
         self._master = Master(link)
         self._place: Answer = {}  # the present ring, as the master's answer names it
         self._count: int | None = None  # batches of the partition, where an earlier try has put them all
@@ -76,12 +85,38 @@ class Partition:
     def _offer(self, number: int, layout: Layout) -> Answer:
         limit = {} if self._place["limit"] is None else {"limit": self._place["limit"]}
         try:
-            if self._feeder is None:
-                self._feeder = Feeder(self._place["socket"])
-            return self._feeder.offer((*self._number, number), layout, waits=False, **{"try": self._try}, **limit)
+            return self._at_ring(
+                lambda feeder: feeder.offer((*self._number, number), layout, waits=False, **{"try": self._try}, **limit)
+            )
         except FeedGone:
-            self._drop()
             return {"op": "gone"}
+
+    def _at_ring(self, act: Callable[[Feeder], T]) -> T:
+        """Do something at the present ring, which is the same when it is done again. Raises FeedGone."""
+        pauses = list(AGAIN)
+        while True:
+            try:
+                self._feeder = self._feeder or self._connect()
+                return act(self._feeder)
+            except FeedGone:
+                is_ended = self._feeder is not None and not self._feeder.is_streamed  # its agent has
+                self._drop()
+                if is_ended or not self._place["address"] or not pauses:
+                    raise
+            time.sleep(pauses.pop(0))
+
+    def _connect(self) -> Feeder:
+        """Connect to the present ring: by its socket, or by a stream where it is on another host, or in another container of this one."""
+        try:
+            if self._place["host"] == self._host:
+                return Feeder(self._place["socket"])
+        except FeedGone:
+            if not self._place["address"]:
+                raise
+        link = self._link
+        return Feeder(
+            Stream(self._place["address"], link["certificate"], self._place["ring"], link["feed"], link["token"])
+        )
 
     def _seek(self, batch: int, size: int, rows: int, **wish: Any) -> int | None:
         """Find the first batch from this one on that is to be put, and its ring. All before are in rings. None: nobody wants more."""
@@ -128,11 +163,11 @@ class Partition:
         """Hear from the present ring how many rows it has, which shows that it has all that was put."""
         if self._feeder is not None:
             try:
-                if (rows := self._feeder.supply()) is not None:
+                if (rows := self._at_ring(Feeder.supply)) is not None:
                     task, attempt = self._place["ring"]
                     self._supplies[task, attempt] = rows
             except FeedGone:  # the master knows what that means for what was put
-                self._drop()
+                return
 
     def _drop(self) -> None:
         if self._feeder is not None:

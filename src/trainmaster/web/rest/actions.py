@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from trainmaster.core.input.feed_tokens import named_feed
 from trainmaster.web.rest.call import Call
 from trainmaster.web.rest.encoding import json_answer
 
@@ -30,6 +31,9 @@ async def renew(call: Call) -> Response:
 
 
 async def supply(call: Call) -> Response:
+    feed = named_feed(call.headers.get("authorization", "").removeprefix("Bearer "))
+    if feed is not None and feed != (call.body.get("role"), call.body.get("feed")):
+        raise PermissionError(f"this token allows to feed {'.'.join(feed)} alone")
     return json_answer(await call.acts.supply(call.body))
 
 

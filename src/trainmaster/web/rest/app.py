@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.input.feed_tokens import is_of_feed
 from trainmaster.web.contract import LIVE, Acts, Facts, Jobs, Unknown
 from trainmaster.web.rest.call import Call
 from trainmaster.web.rest.encoding import JSON, Encoded, json_answer
 from trainmaster.web.rest.requests import NAME, TASK
-from trainmaster.web.rest.routes import ROUTES, Route
+from trainmaster.web.rest.routes import ROUTES, SUPPLY, Route
 from trainmaster.web.rest.words import Refusal, from_body, from_query, is_whole_match
 
 _BODY_LIMIT = 64 * 1024  # bytes
@@ -32,10 +33,15 @@ Authorize = Callable[[Request], str | None]
 
 
 def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
-    """Return the application of one job; each request carries the job's token."""
+    """Return the application of one job; each request carries the job's token, or that of a feed, which may do `supply` alone."""
 
     def authorize(request: Request) -> str | None:
-        return "" if is_authorized(request.headers.get("authorization", ""), token) else None
+        header = request.headers.get("authorization", "")
+        if is_of_feed(header.removeprefix("Bearer "), token):
+            if not request.url.path.endswith(SUPPLY):
+                raise PermissionError("a feed's token allows to feed it, and nothing else")
+            return ""
+        return "" if is_authorized(header, token) else None
 
     return application(_OneJob(facts, acts), authorize)
 

@@ -19,6 +19,7 @@ PREFIX = "/api/v1"
 JOB = f"{PREFIX}/jobs/{{job}}"
 ACT = f"{JOB}/actions"
 OPENAPI = f"{PREFIX}/openapi.json"
+SUPPLY = "/actions/supply"  # the end of the path of the one thing that feeders may do
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

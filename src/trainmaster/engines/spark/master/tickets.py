@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import secrets
 import socket
-import ssl
 from collections.abc import Mapping
 from typing import Any
+
+from trainmaster.runtime.pinned import serving
 
 WITHIN = 20.0  # s that a connection may take
 log = logging.getLogger(__name__)
@@ -36,17 +36,8 @@ class Tickets:
             bound = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
         else:
             bound = socket.create_server(("", 0))
-        self._server = await asyncio.start_server(self._serve, sock=bound, ssl=self._context())
+        self._server = await asyncio.start_server(self._serve, sock=bound, ssl=serving(self._certificate, self._key))
         self._address = [self._host, bound.getsockname()[1]]
-
-    def _context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with open(os.memfd_create("key", os.MFD_CLOEXEC), "w") as file:  # ssl reads keys out of files alone
-            file.write(self._key + self._certificate)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
-        return context
 
     def ticket(self, task: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a container needs to fetch these secrets."""

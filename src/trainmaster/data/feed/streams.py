@@ -1,0 +1,117 @@
+"""Serve feeders of other hosts: the messages of `runtime.feed.stream` over TLS, and bytes that go straight into a ring.
+
+A batch that is on its way takes `CHUNK` bytes of our memory: a feeder sends it only once the ring has room for it, and TCP holds back
+what is not read. A connection that breaks gives back the room of the batch that it was sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.core.machine.formation import bracketed
+from trainmaster.data.feed.owner import Owner
+from trainmaster.runtime.feed.channel import PROTOCOL
+from trainmaster.runtime.feed.stream import notice_silence
+
+if TYPE_CHECKING:
+    import ssl
+
+GREETED_WITHIN = 10.0  # s, for the handshake, and for the first message
+MOST = 512  # connections
+CHUNK = 256 * 1024  # bytes
+
+log = logging.getLogger(__name__)
+
+
+class Streams:
+    """The listener of one attempt. `ring`: its task and number. `may_feed(token, name)`: whether a token is that of the feed."""
+
+    def __init__(
+        self, ring: tuple[str, int], owners: Mapping[str, Owner], may_feed: Callable[[str, str], bool]
+    ) -> None:
+        self._ring, self._owners, self._may_feed = list(ring), owners, may_feed
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def open(self, address: str, context: ssl.SSLContext) -> str:
+        """Listen at a free port of an address of this host; return both, as `host:port`. Raises OSError."""
+        self._server = await asyncio.start_server(
+            self._serve, address, 0, ssl=context, ssl_handshake_timeout=GREETED_WITHIN
+        )
+        return f"{bracketed(address)}:{self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        """End all connections."""
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) >= MOST:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        try:
+            async with asyncio.timeout(GREETED_WITHIN):
+                greeting = json.loads(await reader.readline())
+            if (owner := self._owner(greeting, writer)) is not None:
+                notice_silence(writer.get_extra_info("socket"))
+                await self._converse(owner, reader, writer)
+        except (OSError, asyncio.IncompleteReadError):  # TimeoutError is one: the feeder comes again
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("a feeder's stream sent what is no message, and was closed: %s", error)
+        finally:
+            self._writers.discard(writer)
+            with contextlib.suppress(AttributeError):  # see `transports.cut`
+                writer.close()
+
+    def _owner(self, greeting: Mapping[str, Any], writer: asyncio.StreamWriter) -> Owner | None:
+        """Return the owner of the ring that a feeder names; None where it must go."""
+        why, name = "", str(greeting["feed"])
+        if not self._may_feed(str(greeting["token"]), name):
+            why = "the token is not that of this feed"
+        elif str(greeting["v"]).partition(".")[0] != PROTOCOL.partition(".")[0]:
+            why = f"the feed speaks version {PROTOCOL} of its protocol, and not {greeting['v']}: use one version of Trainmaster"
+        elif greeting["ring"] == self._ring:  # else an attempt before us had the port
+            return self._owners.get(name)
+        if why:
+            _send(writer, {"op": "refused", "why": why})
+        return None
+
+    async def _converse(self, owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        feeder, size = owner.admit(lambda message: _send(writer, message)), 0
+        try:
+            while line := await reader.readline():
+                message = json.loads(line)
+                if message["op"] == "reserve":
+                    size = int(message["size"])
+                elif message["op"] == "written":
+                    await _take(owner, feeder, size, reader)
+                    owner.receive(feeder, message)
+                    message = {"op": "flush"}
+                owner.receive(feeder, message)
+        finally:
+            owner.dismiss(feeder)
+
+
+async def _take(owner: Owner, feeder: int, size: int, reader: asyncio.StreamReader) -> None:
+    """Read the bytes of a batch into its ring. Raises IncompleteReadError where the stream ends before."""
+    done = 0
+    while done < size:
+        content = await reader.read(min(CHUNK, size - done))
+        if not content:
+            raise asyncio.IncompleteReadError(b"", size - done)
+        owner.write(feeder, done, content)
+        done += len(content)
+
+
+def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    if not writer.is_closing():
+        writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
