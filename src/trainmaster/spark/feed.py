@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import zipfile
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -60,17 +61,18 @@ class Feed:
         _ship(self._context)
         _send_by_value()
 
-    def put(self, data: Any, *, epochs: int = 1, rows: int = 0) -> None:
+    def put(self, data: Any, *, epochs: int = 1, rows: int = 0, ragged: Collection[str] = ()) -> None:
         """Feed an RDD or a DataFrame, `epochs` times; return once all of it lies in the memory of readers, or nobody wants more.
 
-        `rows`: of a batch at most; 0: about 1 MiB of them. Raises EngineFailed where the job has failed, and Spark's own errors.
+        `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
+        Raises EngineFailed where the job has failed, and Spark's own errors.
         """
         for _ in range(epochs):
             partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
             answer = self._ask("begin", partitions=partitions)
             if answer["do"] == "stop":
                 return
-            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE)
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, _zoned(data))
             self._rounds[answer["round"]] = _feeders(data, task)
             self._run(answer["round"], None)
             self._feed_lost()
@@ -185,6 +187,23 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
 
 def _is_frame(data: Any) -> bool:
     return hasattr(data, "mapInArrow")
+
+
+def _zoned(data: Any) -> list[str]:
+    """Return the columns that are timestamps, whose rows Python gets as moments of its local time zone."""
+    return list(_timestamps("", data.schema)) if _is_frame(data) else []
+
+
+def _timestamps(name: str, kind: Any) -> Iterator[str]:
+    for field in getattr(kind, "fields", ()):
+        yield from _timestamps(f"{name}.{field.name}".lstrip("."), field.dataType)
+    if kind.typeName() == "timestamp":
+        yield name
+    elif kind.typeName() == "array":
+        yield from _timestamps(name, kind.elementType)
+    elif kind.typeName() == "map":
+        yield from _timestamps(f"{name}.key", kind.keyType)
+        yield from _timestamps(f"{name}.value", kind.valueType)
 
 
 def _feeders(data: Any, task: feeding.Task) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .channel import Message
     from .layout import Column
 
+DECIMAL = "|V16"
 _AHEAD = 2  # batches that the owner may send before they are asked for, so that a program does not wait for its request's way
 
 log = logging.getLogger(__name__)
@@ -44,15 +45,22 @@ class Batch:
         self.rows = columns[0].rows
 
     def __getitem__(self, name: str) -> Any:
-        """Return a fixed column as a NumPy array, one of another kind as a list of its rows: arrays, bytes, str, or None for a null."""
+        """Return a fixed column as a NumPy array, one of another kind as a list of its rows: arrays, bytes, str, or None for a null.
+
+        A row of lists within lists is a list of those. Decimals are `decimal.Decimal`s in an array of objects; a moment with a time zone is
+        that of UTC.
+        """
         column = self.columns[name]
-        if column.kind == "fixed":
-            return _array(column)
-        offsets, values = column.offsets_view, column.values if column.kind in ("bytes", "text") else _array(column)
         valid = self.valid(name)
-        rows = [values[first:end] for first, end in itertools.pairwise(offsets)]
+        if column.kind == "fixed":
+            return _array(column) if column.dtype != DECIMAL else _decimals(column, valid)
+        *outer, innermost = column.levels
+        values = column.values if column.kind in ("bytes", "text") else _array(column)
+        rows = [values[first:end] for first, end in itertools.pairwise(innermost)]
         if column.kind in ("bytes", "text"):
             rows = [bytes(row) if column.kind == "bytes" else str(row, "utf-8") for row in rows]
+        for level in reversed(outer):
+            rows = [rows[first:end] for first, end in itertools.pairwise(level)]
         return rows if valid is None else [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
 
     def valid(self, name: str) -> Any:
@@ -66,7 +74,7 @@ class Batch:
         return bits.view(bool)
 
     def arrow(self) -> Any:
-        """Return the batch as a `pyarrow.RecordBatch` of the same memory; of booleans alone a copy."""
+        """Return the batch as a `pyarrow.RecordBatch` of the same memory; of booleans and dates alone a copy."""
         from .arrow import record_batch
 
         return record_batch(self.columns.values())
@@ -162,4 +170,21 @@ def _release(channel: Channel, at: int) -> None:
 def _array(column: Column) -> Any:
     import numpy
 
+    if column.dtype == DECIMAL:
+        return _decimals(column, None)
     return numpy.frombuffer(column.values, column.dtype).reshape(-1, *column.shape)
+
+
+def _decimals(column: Column, valid: Any) -> Any:
+    """Return decimals as an array of objects, None where there is a null."""
+    from decimal import Context, Decimal
+
+    import numpy
+
+    scale, exact = -int(column.detail.partition(",")[2]), Context(prec=76)
+    parts = (bytes(column.values[at : at + 16]) for at in range(0, len(column.values), 16))
+    numbers = [Decimal(int.from_bytes(part, "little", signed=True)).scaleb(scale, exact) for part in parts]
+    array = numpy.array(numbers, object).reshape(-1, *column.shape)
+    if valid is not None:
+        array[~valid] = None
+    return array
