@@ -214,14 +214,15 @@ class Table:
             "validity": _cut(array.buffers()[0], (count + 7) // 8, 1) if array.null_count else None
         }
         while (kind := str(array.type)).startswith(("list<", "large_list<", "fixed_size_binary[")) or kind in _BYTES:
-            array = array.cast(pyarrow.binary()) if kind.startswith("fixed_size_binary[") else array
+            if kind.startswith("fixed_size_binary["):
+                array, kind = array.cast(pyarrow.binary()), "binary"
             width = 8 if str(array.type).startswith("large_") else 4
-            levels.append(
-                (_cut(array.buffers()[1], len(array) + 1, width) or bytes(width), width)
-            )  # of no rows Arrow may have none
-            end = memoryview(levels[-1][0]).cast("B").cast("q" if width == 8 else "i")[-1]
-            if kind := _BYTES.get(str(array.type)):
-                return Column(name, "|u1", _cut(array.buffers()[2], end, 1), kind=kind, **_offsets(levels), **options)
+            level = _cut(array.buffers()[1], len(array) + 1, width) or bytes(width)  # of no rows Arrow may have none
+            levels.append((level, width))
+            end = memoryview(level).cast("B").cast("q" if width == 8 else "i")[-1]
+            if kind in _BYTES:
+                content, options["kind"] = _cut(array.buffers()[2], end, 1), _BYTES[kind]
+                return Column(name, "|u1", content, **_offsets(levels), **options)
             array = self._elements(name, array, end, whole)
         while str(array.type).startswith("fixed_size_list<"):
             shape.append(array.type.list_size)

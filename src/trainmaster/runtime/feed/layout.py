@@ -162,7 +162,9 @@ def join(parts: Sequence[Column]) -> Column:
             raise ValueError(f"column {like.name!r}: expected {_type(like)} as in the rows before, found {_type(part)}")
     options: dict[str, Any] = {"validity": _joined_validity(parts), "offsets_dtype": "<i8"}
     if like.offsets is None:
-        return like.holding(b"".join(part.values for part in parts), **options)
+        return like.holding(
+            bytearray().join(part.values for part in parts), **options
+        )  # to be written to, as the ring is
     levels = [array("q", [0]) for _ in like.levels]
     values, size = [], item_size(like.dtype) * prod(like.shape)
     for part in parts:
@@ -172,7 +174,7 @@ def join(parts: Sequence[Column]) -> Column:
             level.extend(offset + base for offset in islice(offsets, first + 1, end + 1))
             first, end = offsets[first], offsets[end]
         values.append(part.values[first * size : end * size])
-    return like.holding(b"".join(values), levels[0], levels[1:], **options)
+    return like.holding(bytearray().join(values), levels[0], levels[1:], **options)
 
 
 def _type(column: Column) -> str:
