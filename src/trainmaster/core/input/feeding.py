@@ -9,6 +9,8 @@ plain data. It is soft state: the log has what was fed and read (`feed-read`), a
 - The newest feeder of a partition is the only one that is heard, so a batch never goes into two rings. Rings refuse older feeders too.
 - A ring ends with its attempt. Batches that nobody has read from it by then belong to no ring: their feeder, or the driver, hears that
   the partition must run again.
+- A feed may *answer* instead: each partition that is fed, by any try, is one *exchange* with one ring, which gives a result for each row.
+  Whoever feeds keeps the rows that have no result yet, so nothing is kept of an exchange here; and its readers agree on nothing.
 - Where the ranks *agree*, each may read as many rows as the rank with the fewest was given (`permit`), so none gets ahead, and the end is
   the same row for all. What lies beyond it is left over.
 """
@@ -115,6 +117,7 @@ class Feed:
         self._rings: dict[RingKey, _Ring] = {}
         self._rounds: list[list[_Partition]] = []
         self._expected = 0  # tasks that read, or will
+        self._exchanges = 0
 
     # -- rings --
 
@@ -189,7 +192,9 @@ class Feed:
     # -- rounds --
 
     def begin(self, partitions: int) -> int:
-        """Return the number of a new round. Raises ValueError where the feed has ended."""
+        """Return the number of a new round. Raises ValueError where the feed has ended, or answers."""
+        if self._exchanges:
+            raise ValueError("this feed gives results: train with another feed than that of inference")
         if self.is_fixed and not self.has_stopped:
             raise ValueError("the feed has ended already: make a new one for a job that still runs")
         self._rounds.append([_Partition() for _ in range(partitions)])
@@ -245,6 +250,30 @@ class Feed:
             }
         return self._place(partition, piece, ask)
 
+    def exchange(self, ask: Claim) -> Answer | None:
+        """Return the ring that is to answer the rows of a partition; None where it must wait. Raises ValueError for a feed of rounds.
+
+        `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. Of the claim, `feeder`, `size` of
+        the first batch, `rows`, `host`, `gone` and `unreachable` matter.
+        """
+        if self._rounds:
+            raise ValueError("this feed trains: ask for results of another feed")
+        self.agreed = False
+        if self.is_fixed or self.has_stopped:
+            return {
+                "do": "fail",
+                "why": "nobody reads the feed any more, and rows have no result: ask for them before its end",
+            }
+        if ask.gone in self._rings and not self._rings[ask.gone].has_stopped:
+            return None
+        key = self._choose(ask)
+        if key is None:
+            return self._all_away(ask)
+        ring = self._rings[key]
+        ring.pending[ask.feeder] = ask.size, ask.rows
+        self._exchanges += 1
+        return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
+
     def settle(self, number: int, partition: int, feeder: int, count: int, supplies: Mapping[RingKey, int]) -> Answer:
         """Note that a feeder has put all `count` batches. Return `done`, or an answer as of `claim`.
 
@@ -289,9 +318,7 @@ class Feed:
                 ring.room = min(ring.room, ask.size - 1)
             key = self._choose(ask)
             if key is None:
-                away = [key for key in self._rings if not self._is_near(key, ask)]
-                are_all = len(away) == len(self._rings) >= max(self._expected, 1)
-                return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
+                return self._all_away(ask)
             if key != piece.ring and ask.batch > piece.first:
                 new = _Piece(ask.batch, piece.end, key)
                 partition.pieces.insert(partition.pieces.index(piece) + 1, new)
@@ -330,6 +357,12 @@ class Feed:
             need = (rows if self.agreed else 0, -room, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
+
+    def _all_away(self, ask: Claim) -> Answer | None:
+        """Return `unreachable` where all rings that are expected are there and out of reach."""
+        away = [key for key in self._rings if not self._is_near(key, ask)]
+        are_all = len(away) == len(self._rings) >= max(self._expected, 1)
+        return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
 
     def _is_handed_out(self, partition: _Partition) -> bool:
         if (
