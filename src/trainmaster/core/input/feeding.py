@@ -63,13 +63,20 @@ class _Ring:
     socket: str = ""
     has_stopped: bool = False
     is_over: bool = False  # its reader was told the end
-    pending: dict[int, tuple[int, int]] = attrs.field(
+    pending: dict[int, tuple[int, int, int]] = attrs.field(
         factory=dict
-    )  # by feeder: bytes and rows granted since its agent's last word
+    )  # by feeder: bytes and rows granted, and the supply that shows them
 
     @property
     def rows(self) -> int:
         return self.base + self.supply
+
+    def grant(self, ask: Claim) -> None:
+        """Note that a feeder is about to put a batch, until the ring's supply shows it."""
+        self.pending.pop(ask.feeder, None)
+        rows = max(ask.rows, 1)  # who asks for the first time does not know yet how many
+        under_way = sum(count for _, count, _ in self.pending.values())
+        self.pending[ask.feeder] = ask.size, rows, self.supply + under_way + rows
 
 
 @attrs.define
@@ -133,7 +140,7 @@ class Feed:
             ring = self._rings[key] = _Ring(self.permit)
         ring.host, ring.socket, ring.room, ring.largest = word["host"], word["socket"], word["room"], word["largest"]
         ring.supply, ring.delivered = max(ring.supply, word["supply"]), word["delivered"]
-        ring.pending.clear()
+        ring.pending = {feeder: grant for feeder, grant in ring.pending.items() if grant[2] > ring.supply}
         if word["stopped"] and not ring.has_stopped:
             ring.has_stopped = True
             self.has_stopped = self.has_stopped or self.agreed
@@ -270,7 +277,7 @@ class Feed:
         if key is None:
             return self._all_away(ask)
         ring = self._rings[key]
-        ring.pending[ask.feeder] = ask.size, ask.rows
+        ring.grant(ask)
         self._exchanges += 1
         return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
 
@@ -324,7 +331,7 @@ class Feed:
                 partition.pieces.insert(partition.pieces.index(piece) + 1, new)
                 piece.end, piece.is_fed, piece = ask.batch, piece.ring is not None, new
             piece.ring = key
-            self._rings[key].pending[ask.feeder] = ask.size, ask.rows
+            self._rings[key].grant(ask)
         ring, key = self._rings[piece.ring], piece.ring
         limit = self.permit - ring.base if self.agreed else None
         return {
@@ -338,13 +345,15 @@ class Feed:
 
     def _choose(self, ask: Claim) -> RingKey | None:
         """Return the ring that needs a batch most: the one with the fewest rows where ranks agree, else the one with the most room."""
+        if self.agreed and len(self._rings) < self._expected:
+            return None  # what went to the others meanwhile might be left over
         best: tuple[Any, RingKey] | None = None
         for key, ring in self._rings.items():
             granted = (
                 [] if ask.has_waited else [grant for feeder, grant in ring.pending.items() if feeder != ask.feeder]
             )
-            room = ring.room - sum(size for size, _ in granted)
-            rows = ring.rows + sum(count for _, count in granted)
+            room = ring.room - sum(size for size, *_ in granted)
+            rows = ring.rows + sum(count for _, count, _ in granted)
             is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
             if (
                 ring.has_stopped

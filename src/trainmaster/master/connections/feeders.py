@@ -56,6 +56,7 @@ class Feeders:
         if decide is None:
             raise ValueError(f"{str(question.get('op'))[:40]!r} is none of {', '.join(self._operations)}")
         feed = self._feed(question)
+        feed.advance(self._expected(*self._key(question)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELD):
                 while True:

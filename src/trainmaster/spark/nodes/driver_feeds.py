@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainmaster.spark.feed import Feed
     from trainmaster.spark.nodes.job import FunctionJob
 
+_ROWS = 256  # of a batch at most: few are left over where nodes read the same number of rows
 _END = 30.0  # s for a job to end whose master says that it has failed
 _LOG = logging.getLogger(__name__)
 
@@ -31,13 +32,13 @@ class DriverFeeds:
         """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
         self._check_name(name)
         with self._locks[name], self._errors_of_functions():
-            self._feed(name).put(data, epochs=epochs)
+            self._feed(name).put(data, epochs=epochs, rows=_ROWS)
 
     def map(self, name: str, data: Any) -> Any:
         """Return an RDD of results, as `Feed.map` does. Raises as `put`."""
         self._check_name(name)
         with self._errors_of_functions():
-            return self._feed(name).map(data)
+            return self._feed(name).map(data, rows=_ROWS)
 
     def end(self) -> None:
         """Begin to end all feeds. Each ends when functions have read it; what goes wrong meanwhile fails the job."""
