@@ -77,6 +77,15 @@ class Feed:
             self._run(answer["round"], None)
             self._feed_lost()
 
+    def map(self, data: Any, *, rows: int = 0) -> Any:
+        """Return an RDD of the results that readers give (`Reader.answer`), one for each row, in the partitions and the order of the data.
+
+        It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
+        fails is an error of Spark's then. `rows` as of `put`.
+        """
+        data = data.rdd if _is_frame(data) else data
+        return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE))
+
     def end(self) -> int | None:
         """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
         while True:
@@ -162,7 +171,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     from trainmaster.log.storage import place_of, storage_for
 
     job = run.id
-    roles = [known.name for known in described(job).roles.values() if name in known.feed]
+    roles = [known.name for known in described(job).roles.values() if name in known.feed and not known.feed[name].share]
     if (role is None and len(roles) != 1) or (role is not None and role not in roles):
         raise BadInput(
             f"{job} has {len(roles)} roles with a feed {name!r}" if role is None else f"role {role} of {job} has no feed {name!r}",

@@ -43,15 +43,43 @@ class Task:
         yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
 
     def _partition(self, index: int) -> Any:
-        import sys
+        from pyspark import TaskContext
 
-        from pyspark import SparkFiles, TaskContext
-
-        path = SparkFiles.get(self.archive)
-        if path not in sys.path:
-            sys.path.append(path)
+        find(self.archive)
         from trainmaster.runtime.feed.partition import Partition
 
         context = TaskContext.get()
         assert context is not None
         return Partition(self.link, (self.number, index), context.taskAttemptId())
+
+
+class Exchanger:
+    """Feeds a partition, and yields the result of each row. `rows`: of a batch at most, 0: by their size."""
+
+    def __init__(self, link: dict[str, Any], rows: int, archive: str) -> None:
+        self.link, self.rows, self.archive = link, rows, archive
+
+    def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[Any]:
+        """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        from pyspark import TaskContext
+
+        find(self.archive)
+        from trainmaster.runtime.feed.exchange import LATER_PATIENCE, PATIENCE, Exchange
+        from trainmaster.runtime.feed.rows import ROWS, batches
+
+        context = TaskContext.get()
+        assert context is not None
+        patience = LATER_PATIENCE if context.attemptNumber() else PATIENCE
+        exchange = Exchange(self.link, index, context.taskAttemptId(), patience)
+        yield from exchange.results(batches(rows, self.rows or ROWS))
+
+
+def find(archive: str) -> None:
+    """Put an archive that the driver sent behind all else on the path."""
+    import sys
+
+    from pyspark import SparkFiles
+
+    path = SparkFiles.get(archive)
+    if path not in sys.path:
+        sys.path.append(path)

@@ -12,6 +12,8 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
     next                    batch {at, size, number, first, end} | end
     release {at}            no answer
     stop                    no answer
+    answer {number, rows}   no answer; with the descriptor of a file that has the results (see `results`)
+    collect                 answer {rows}, with the descriptor, once there are results of what this feeder put
 
 `stopped` may come at any time, and is then the last message to a feeder. `starved {held, size}` comes to a reader that asks for more while
 it holds so much that nothing more can be written. What a process wrote before it reported it is seen by who is told of it: the messages are
@@ -67,9 +69,9 @@ class Channel:
             raise
         _channels.add(self)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, *descriptors: int) -> None:
         try:
-            self._socket.send(json.dumps(message, separators=(",", ":")).encode())
+            socket.send_fds(self._socket, [json.dumps(message, separators=(",", ":")).encode()], descriptors)
         except OSError as error:
             raise self._lost() from error
 
@@ -82,6 +84,14 @@ class Channel:
         except OSError as error:
             raise self._lost() from error
         return self._decode(content)
+
+    def receive_file(self) -> tuple[Message, int]:
+        """Wait for the next message; return it, and the descriptor that came with it, else -1."""
+        try:
+            content, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
+        except OSError as error:
+            raise self._lost() from error
+        return self._decode(content), descriptors[0] if descriptors else -1
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it is not connected any more

@@ -24,7 +24,7 @@ from .channel import Channel, FeedError, FeedGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -38,10 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class Batch:
-    """A batch: its `number` (stage, partition, batch), its `rows`, and its `columns` by name."""
+    """A batch: its `number` (stage, partition, batch), its `rows`, and its `columns` by name.
 
-    def __init__(self, number: tuple[int, int, int], columns: list[Column]) -> None:
-        self.number, self.columns = number, {column.name: column for column in columns}
+    `wants_results`: "" for nobody does, "more", or "last" where it is the last batch of its partition; see `Reader.answer`.
+    """
+
+    def __init__(self, number: tuple[int, int, int], columns: list[Column], wants_results: str = "") -> None:
+        self.number, self.columns, self.wants_results = (
+            number,
+            {column.name: column for column in columns},
+            wants_results,
+        )
         self.rows = columns[0].rows
 
     def __getitem__(self, name: str) -> Any:
@@ -116,6 +123,21 @@ class Reader:
             yield batch
             del batch  # its memory may go while the next one is waited for
 
+    def answer(self, batch: Batch, results: Sequence[Any]) -> None:
+        """Give the results of a batch's rows, one a row, in their order, to whoever feeds it (`Feed.map`); else they are dropped.
+
+        Raises ValueError where there are more or fewer than rows, and TypeError for a result that is none of `results`' kinds.
+        """
+        if len(results) != batch.rows:
+            raise ValueError(f"there are {len(results)} results for {batch.rows} rows: give one result a row")
+        self.give(batch.number[:2], results)
+
+    def give(self, partition: tuple[int, int], results: Sequence[Any]) -> None:
+        """Give the next results of a partition, (stage, partition). Raises TypeError as `answer`."""
+        from .results import send
+
+        send(self._channel, partition, results)
+
     def terminate(self) -> None:
         """Read nothing more: feeders stop at once, and what they wrote is dropped."""
         self._channel.send({"op": "stop"})
@@ -144,7 +166,7 @@ class Reader:
         first, end = message["first"], message["end"]
         if (first, end) != (0, columns[0].rows):
             columns = [column.cut(first, end) for column in columns]
-        return Batch((stage, partition, batch), columns)
+        return Batch((stage, partition, batch), columns, wants_results=message.get("answers", ""))
 
     def _starved(self, message: Message) -> None:
         states = [finalizer.peek() for finalizer in self._finalizers]
