@@ -46,6 +46,7 @@ ROWS = (
     "elastic_kubernetes",
     "kubernetes_tasks1000",
     "pages",
+    "feed_readers",
     "feed_ring",
 )
 TEXTS = (

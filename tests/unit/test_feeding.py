@@ -224,7 +224,7 @@ def tell(
 
 
 def ask(partition: int, batch: int, feeder: int = 1, **fields: Any) -> Claim:
-    return Claim(0, partition, batch, feeder, 10, 10, "h", **fields)
+    return Claim(0, partition, batch, feeder, **{"size": 10, "rows": 10, "host": "h", **fields})
 
 
 def test_the_permit_is_what_the_rank_with_the_fewest_rows_has() -> None:
@@ -269,9 +269,44 @@ def test_an_older_feeder_is_refused_and_a_lost_reader_means_again() -> None:
     task = first["ring"][0]
     feed.lose((task, 1), "worker died")
     assert feed.claim(ask(0, 1, feeder=2)) == {"do": "again", "why": "worker died"}
-    again = feed.claim(ask(0, 0, feeder=3))
-    assert again is not None
-    assert again["ring"][0] != task
+    assert feed.claim(ask(0, 0, feeder=3)) is None, "nothing goes to one rank before the other is back"
+    word = {"host": "h", "socket": "s", "address": "", "supply": 0, "delivered": 0, "room": 100, "largest": 100, "stopped": False}
+    feed.heard((task, 2), word)
+    assert feed.claim(ask(0, 0, feeder=4)) is not None
+
+
+def test_partitions_that_begin_at_once_go_to_several_ranks() -> None:
+    feed = opened()
+    rings = [feed.claim(ask(partition, 0, feeder=partition, rows=0)) for partition in range(2)]
+    tell(feed, "worker:0", 0)  # a word that was on its way
+    assert sorted(ring["ring"] for ring in rings if ring) == [["worker:0", 1], ["worker:1", 1]]
+
+
+def test_nothing_goes_to_ranks_in_step_before_all_are_there() -> None:
+    feed = opened(tasks=TASKS[:1])
+    feed.advance(TASKS[:2])
+    assert feed.claim(ask(0, 0)) is None
+    tell(feed, "worker:1", 0)
+    assert feed.claim(ask(0, 0)) is not None
+
+
+def test_a_feed_that_answers_has_no_rounds() -> None:
+    feed = Feed(agreed=True)
+    assert feed.exchange(ask(0, 0)) is None, "nobody reads yet"
+    for task in TASKS[:2]:
+        tell(feed, task, 0)
+    answers = [feed.exchange(ask(0, 0, feeder=number)) for number in range(2)]
+    assert sorted(answer["ring"] for answer in answers if answer) == [["worker:0", 1], ["worker:1", 1]]
+    assert {answer["round"] for answer in answers if answer} == {1, 2}
+    assert set(feed.limits().values()) == {(None, False)}, "ranks read in no step"
+    with pytest.raises(ValueError, match="gives results"):
+        feed.begin(1)
+    with pytest.raises(ValueError, match="trains"):
+        opened().exchange(ask(0, 0))
+    feed.advance([])
+    answer = feed.exchange(ask(0, 0))
+    assert answer is not None
+    assert answer["do"] == "fail"
 
 
 @pytest.mark.parametrize("agreed", [True, False])

@@ -26,16 +26,18 @@ class Node:
         self.path, self._owner = path, owner
         self.results: dict[tuple[int, int], list[Any]] = {}
 
-    def source(self, name: str) -> Reader:
+    def source(self, name: str) -> Node:
         assert name == "input"
         self.reader = Reader(str(self.path))
-        return self.reader
-
-    def sink(self, name: str) -> Node:
-        assert name == "output"
         return self
 
-    def put(self, partition: tuple[int, int], results: Sequence[Any]) -> None:
+    def read(self) -> Any:
+        return self.reader.read()
+
+    def terminate(self) -> None:
+        self.reader.terminate()
+
+    def give(self, partition: tuple[int, int], results: Sequence[Any]) -> None:
         self.results.setdefault(partition, []).extend(results)
 
     def feed(self, *batches: tuple[int, list[Column]], end: bool = True) -> None:
@@ -119,6 +121,17 @@ def test_batches_of_inference_keep_partitions_and_rows_get_one_result(node: Node
     assert node.results == {(1, 0): [0, 10, 20, 30, 40], (1, 1): [50, 60], (1, 2): [70]}
     with pytest.raises(ValueError, match="there are 1 results, and 0 rows wait for one"):
         feed.batch_results([1])
+
+
+def test_each_row_needs_a_result_before_the_next_batch(node: Node) -> None:
+    feed = DataFeed(node, train_mode=False)
+    node.feed((0, values(0, 5)))
+    assert feed.next_batch(2) == [0, 1]
+    feed.batch_results([0])
+    with pytest.raises(ValueError, match="1 rows of the last batch have no result: give one result a row, before"):
+        feed.next_batch(2)
+    with pytest.raises(ValueError, match="there are 2 results, and 1 rows wait for one"):
+        feed.batch_results([1, 2])
 
 
 def test_a_feed_that_is_terminated_stops_its_feeders(node: Node) -> None:

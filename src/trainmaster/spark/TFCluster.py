@@ -1,7 +1,11 @@
 """TensorFlowOnSpark's TFCluster: run a function on executors, as the nodes of one TensorFlow cluster.
 
-    cluster = TFCluster.run(sc, main_fun, args, num_executors, num_ps, input_mode=TFCluster.InputMode.TENSORFLOW)
+    cluster = TFCluster.run(sc, main_fun, args, num_executors, num_ps, input_mode=TFCluster.InputMode.SPARK)
+    cluster.train(rdd, num_epochs=3)
     cluster.shutdown()
+
+In InputMode.SPARK the driver feeds the functions: `train`, `inference`. Master, chief and workers share a feed. Without parameter
+servers all of them read the same number of rows, as synchronous training needs; beside these it is first come, first served.
 
 The cluster is a job of the application (`trainmaster.spark`), one task a node, so several nodes may be on one executor, and a node that
 loses its executor gets another one. Every call raises the error of a function that failed, with its last lines.
@@ -14,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.errors import BadInput
+from trainmaster.spark.nodes.driver_feeds import DriverFeeds
 from trainmaster.spark.nodes.driver_servers import DriverServers
 from trainmaster.spark.nodes.job import FunctionJob, pickled
 
@@ -21,6 +26,10 @@ _LOG = logging.getLogger(__name__)
 _BOARD = "TensorBoard"
 _SERVING = ("ps", "evaluator")  # they are not waited for, and nobody restarts for them
 QUEUES = ("input", "output", "error")
+_NO_FEEDS = ("output", "error")  # of the queues: results go back where their rows came from, and errors by themselves
+_EPOCHS = 10  # where none are named
+FEED_MEMORY = "64MiB"  # of each feed of a node
+_STREAM = 1.0  # s between two looks at a stream and its functions
 
 
 class InputMode:
@@ -43,12 +52,18 @@ class TFCluster:
         driver_ps_nodes: bool = False,
         reservation_timeout: float = 600,
         release_port: bool = True,
+        queues: Sequence[str] = QUEUES,
+        feed_memory: str = FEED_MEMORY,
     ) -> None:
-        if input_mode != InputMode.TENSORFLOW:
+        self._feed_names = [name for name in queues if name not in _NO_FEEDS] if input_mode == InputMode.SPARK else []
+        if input_mode == InputMode.SPARK and (driver_ps_nodes or nodes["evaluator"]):
             raise BadInput(
-                "InputMode.SPARK is not there yet", place="input_mode", mend="have the function read its data: InputMode.TENSORFLOW",
-                anchor="spark-function",
+                f"{'driver_ps_nodes' if driver_ps_nodes else 'eval_node'} needs functions that read their data",
+                place="input_mode: InputMode.SPARK", mend="use InputMode.TENSORFLOW, or feed a validation set beside the training "
+                "(queues=['input', 'validation'])", anchor="spark-function",
             )  # fmt: skip
+        self._feed_memory = feed_memory
+        self._feeds: DriverFeeds | None = None
         self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())
         self._nodes, self._timeout = dict(nodes), reservation_timeout
         self._has_board, self._servers_here = tensorboard, driver_ps_nodes and nodes["ps"]
@@ -79,6 +94,12 @@ class TFCluster:
         first = next(name for name in roles if name not in _SERVING)
         if self._has_board:
             roles[first]["ports"] = ["board"]
+        if self._feed_names:
+            for role in roles.keys() - set(_SERVING):
+                setting = {"memory": self._feed_memory, "agreed": not self._nodes["ps"]}
+                shared = {} if role == first else {"share": first}
+                roles[role]["feed"] = {name: {**setting, **shared} for name in self._feed_names}
+            self._feeds = DriverFeeds(job, first, self._feed_names)
         links = {_BOARD: f"{first}:0:board/"} if self._has_board else {}
         try:
             job.start(
@@ -103,21 +124,62 @@ class TFCluster:
         return self._job.id
 
     @property
+    def _fed(self) -> DriverFeeds:
+        self._job.check()
+        if self._feeds is None:
+            raise BadInput(
+                "the functions of this cluster read their data", place="input_mode: InputMode.TENSORFLOW", mend="use InputMode.SPARK",
+                anchor="spark-function",
+            )  # fmt: skip
+        return self._feeds
+
+    @property
     def _job(self) -> FunctionJob:
         if self._started_job is None:
             raise RuntimeError("the cluster has not begun: call start(map_fun, tf_args)")
         return self._started_job
 
-    def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
-        """Wait until the functions of master, chief and workers have returned; parameter servers and evaluator are stopped then.
+    def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:
+        """Feed an RDD or DataFrame to the functions, `num_epochs` times (0: 10); return once it lies in their memory or is not wanted.
 
-        Raises JobFailed where one failed, TimeoutError after `timeout` seconds. `ssc`: the StreamingContext that feeds, waited for first.
-        `grace_secs` is not needed: the end of a function is its own.
+        A DStream is fed as it comes, from the start of its StreamingContext on. Nobody waits for `feed_timeout`: a function that fails is
+        an error at once, one that is slow is none. Raises JobFailed, BadInput, and Spark's own errors.
+        """
+        feeds = self._fed
+        if hasattr(dataRDD, "foreachRDD"):
+            dataRDD.foreachRDD(lambda rdd: feeds.put(qname, rdd))
+        else:
+            feeds.put(qname, dataRDD, num_epochs or _EPOCHS)
+
+    def train_batch(self, data: Any, batch_id: int = 0, qname: str = "input") -> None:
+        """Feed one batch of Structured Streaming: `stream.writeStream.foreachBatch(cluster.train_batch).start()`.
+
+        A query that is started anew from its checkpoint gives its last batch again, whatever was read of it.
+        """
+        self._fed.put(qname, data)
+
+    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:
+        """Return an RDD of the functions' results, one a row, in the partitions and the order of the data. It is lazy.
+
+        Its actions must come before `shutdown`; where a function fails, they raise Spark's error with the reason. `feed_timeout` as of
+        `train`. A feed is either for training or for inference.
+        """
+        return self._fed.map(qname, dataRDD)
+
+    def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
+        """End the feeds, and wait until the functions of master, chief and workers have returned; parameter servers and evaluator are
+        stopped then.
+
+        Raises JobFailed where one failed, TimeoutError after `timeout` seconds. `ssc`: the StreamingContext that feeds, waited for
+        first; it is stopped where the functions have ended. `grace_secs` is not needed: the end of a function is its own.
         """
         self._job.check()
         if ssc is not None:
-            while not ssc.awaitTerminationOrTimeout(1):
-                self._job.check()
+            while not ssc.awaitTerminationOrTimeout(_STREAM):
+                if self._job.has_ended:
+                    ssc.stop(stopSparkContext=False, stopGraceFully=False)
+        if self._feeds is not None:
+            self._feeds.end()
         self._job.await_end(timeout)
 
     def tensorboard_url(self) -> str | None:
@@ -141,15 +203,28 @@ def run(
     queues: Sequence[str] = QUEUES,
     eval_node: bool = False,
     release_port: bool = True,
+    feed_memory: str = FEED_MEMORY,
 ) -> TFCluster:
     """Call `map_fun(tf_args, ctx)` on `num_executors` nodes, and return when all run.
 
     Executor ids are given to `num_ps` parameter servers, then the `master_node` ("chief" or "master"), the evaluator (`eval_node`) and the
-    workers. Raises BadInput for numbers that do not fit and a function that cannot be pickled, TimeoutError where there are too few slots
-    for `reservation_timeout` seconds, JobFailed where a function fails meanwhile.
+    workers. `queues`: the feeds of a node in InputMode.SPARK, but for "output" and "error", each of `feed_memory` in shared memory, of
+    which a row may have a third. Raises BadInput for numbers that do not fit and a function that cannot be pickled, TimeoutError where
+    there are too few slots for `reservation_timeout` seconds, JobFailed where a function fails meanwhile.
     """
     nodes = nodes_of(num_executors, num_ps, master_node, eval_node)
-    cluster = TFCluster(sc, nodes, input_mode, tensorboard, log_dir, driver_ps_nodes, reservation_timeout, release_port)
+    cluster = TFCluster(
+        sc,
+        nodes,
+        input_mode,
+        tensorboard,
+        log_dir,
+        driver_ps_nodes,
+        reservation_timeout,
+        release_port,
+        queues,
+        feed_memory,
+    )
     cluster.start(map_fun, tf_args)
     return cluster
 

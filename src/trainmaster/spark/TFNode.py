@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -48,13 +47,9 @@ class Source(Protocol):
 
     def read(self) -> Any: ...
 
+    def give(self, partition: tuple[int, int], results: Sequence[Any]) -> None: ...
+
     def terminate(self) -> None: ...
-
-
-class Sink(Protocol):
-    """The taker of results: those of rows of one partition, (stage, partition), in their order."""
-
-    def put(self, partition: tuple[int, int], results: Sequence[Any]) -> None: ...
 
 
 class Feeds(Protocol):
@@ -62,14 +57,13 @@ class Feeds(Protocol):
 
     def source(self, name: str) -> Source: ...
 
-    def sink(self, name: str) -> Sink: ...
-
 
 class DataFeed:
     """The rows that the driver feeds to this node.
 
     `input_mapping`: column -> tensor; a batch is then a dictionary of the tensors, which get the row's values in the order of the columns'
-    names. In inference (`train_mode=False`) no batch spans partitions, and each row needs one result. `done_feeding`: all was read.
+    names. In inference (`train_mode=False`) no batch spans partitions, and each row needs one result, before the next batch is read.
+    Results go back to where the rows came from, whatever `qname_out` is. `done_feeding`: all was read.
     """
 
     def __init__(
@@ -85,21 +79,32 @@ class DataFeed:
         self.done_feeding = False
         self._source = mgr.source(qname_in)
         self._rows: list[Any] = []  # of the batch that was read last, those from `_next` on are still to be given
-        self._next, self._partition = 0, (-1, -1)
-        self._unanswered: deque[tuple[tuple[int, int], int]] = deque()  # partition, rows that have no result yet
+        self._next, self._partition, self._is_last = (
+            0,
+            (-1, -1),
+            False,
+        )  # is_last: nothing of this partition comes after them
+        self._answering = self._partition  # of the rows that were given last
+        self._unanswered = 0  # rows of the last batch that have no result yet
+        self._results: list[Any] = []  # those that are not on their way yet
 
     def next_batch(self, batch_size: int) -> Any:
         """Return the next rows, at most so many; fewer at the end of the feed and, in inference, of a partition.
 
-        A row is as it was fed: a tuple, or a value where the rows are single values; lists of numbers come as NumPy arrays.
+        A row is as it was fed: a tuple, or a value where the rows are single values; lists of numbers come as NumPy arrays. Raises
+        ValueError where rows of the last batch have no result, or results are wanted and `train_mode` is true.
         """
+        if self._unanswered:
+            raise ValueError(
+                f"{self._unanswered} rows of the last batch have no result: give one result a row, before the next batch is read"
+            )
         rows: list[Any] = []
         while len(rows) < batch_size and self._has_rows(rows):
             part = self._rows[self._next : self._next + batch_size - len(rows)]
             self._next += len(part)
             rows += part
-            if not self.train_mode:
-                self._unanswered.append((self._partition, len(part)))
+            self._answering = self._partition
+        self._unanswered = 0 if self.train_mode else len(rows)
         if self.input_tensors is None:
             return rows
         columns = list(zip(*rows, strict=True)) or [()] * len(self.input_tensors)
@@ -110,20 +115,15 @@ class DataFeed:
         return self.done_feeding
 
     def batch_results(self, results: Sequence[Any]) -> None:
-        """Give the results of the rows that were read, one a row, in their order. Raises ValueError for more than there are rows."""
-        waiting = sum(count for _, count in self._unanswered)
-        if len(results) > waiting:
+        """Give results of the last batch's rows, in their order. Raises ValueError for more than there are rows."""
+        if len(results) > self._unanswered:
             raise ValueError(
-                f"there are {len(results)} results, and {waiting} rows wait for one: give one result a row"
+                f"there are {len(results)} results, and {self._unanswered} rows wait for one: give one result a row"
             )
-        sink, first = self.mgr.sink(self.qname_out), 0
-        while first < len(results):
-            partition, count = self._unanswered.popleft()
-            part = results[first : first + count]
-            if len(part) < count:
-                self._unanswered.appendleft((partition, count - len(part)))
-            sink.put(partition, part)
-            first += count
+        self._unanswered -= len(results)
+        self._results += results
+        if self._next == len(self._rows) or self._answering != self._partition:
+            self._give()
 
     def terminate(self) -> None:
         """Read nothing more: the driver stops feeding at once."""
@@ -133,15 +133,26 @@ class DataFeed:
     def _has_rows(self, rows: Sequence[Any]) -> bool:
         """Read on where nothing is left of the last batch. False at the feed's end, and where the next rows are not for the same batch."""
         while self._next == len(self._rows) and not self.done_feeding:
+            if rows and self._is_last:
+                return False
+            self._give()
             batch = self._source.read()
             if batch is None:
                 self.done_feeding = True
                 return False
-            previous, self._partition = self._partition, tuple(batch.number[:2])
-            self._rows, self._next = _rows_of(batch), 0
+            if self.train_mode and batch.wants_results:
+                raise ValueError(f"results are wanted of the feed {self.qname_in!r}: read it with train_mode=False")
+            previous, self._partition = self._partition, batch.number[:2]
+            self._rows, self._next, self._is_last = _rows_of(batch), 0, batch.wants_results == "last"
             if rows and not self.train_mode and self._partition != previous:
                 return False
         return not self.done_feeding
+
+    def _give(self) -> None:
+        """Send results, all of them of one partition."""
+        if self._results:
+            self._source.give(self._answering, self._results)
+            self._results = []
 
 
 def _rows_of(batch: Any) -> list[Any]:

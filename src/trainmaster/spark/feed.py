@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import zipfile
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -60,20 +61,30 @@ class Feed:
         _ship(self._context)
         _send_by_value()
 
-    def put(self, data: Any, *, epochs: int = 1, rows: int = 0) -> None:
+    def put(self, data: Any, *, epochs: int = 1, rows: int = 0, ragged: Collection[str] = ()) -> None:
         """Feed an RDD or a DataFrame, `epochs` times; return once all of it lies in the memory of readers, or nobody wants more.
 
-        `rows`: of a batch at most; 0: about 1 MiB of them. Raises EngineFailed where the job has failed, and Spark's own errors.
+        `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
+        Raises EngineFailed where the job has failed, and Spark's own errors.
         """
         for _ in range(epochs):
             partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
             answer = self._ask("begin", partitions=partitions)
             if answer["do"] == "stop":
                 return
-            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE)
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, _zoned(data))
             self._rounds[answer["round"]] = _feeders(data, task)
             self._run(answer["round"], None)
             self._feed_lost()
+
+    def map(self, data: Any, *, rows: int = 0) -> Any:
+        """Return an RDD of the results that readers give (`Reader.answer`), one for each row, in the partitions and the order of the data.
+
+        It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
+        fails is an error of Spark's then. `rows` as of `put`.
+        """
+        data = data.rdd if _is_frame(data) else data
+        return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE))
 
     def end(self) -> int | None:
         """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
@@ -161,7 +172,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     from trainmaster.log.storage import place_of, storage_for
 
     job = run.id
-    roles = [known.name for known in described(job).roles.values() if name in known.feed]
+    roles = [known.name for known in described(job).roles.values() if name in known.feed and not known.feed[name].share]
     if (role is None and len(roles) != 1) or (role is not None and role not in roles):
         raise BadInput(
             f"{job} has {len(roles)} roles with a feed {name!r}" if role is None else f"role {role} of {job} has no feed {name!r}",
@@ -187,6 +198,23 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
 
 def _is_frame(data: Any) -> bool:
     return hasattr(data, "mapInArrow")
+
+
+def _zoned(data: Any) -> list[str]:
+    """Return the columns that are timestamps, whose rows Python gets as moments of its local time zone."""
+    return list(_timestamps("", data.schema)) if _is_frame(data) else []
+
+
+def _timestamps(name: str, kind: Any) -> Iterator[str]:
+    for field in getattr(kind, "fields", ()):
+        yield from _timestamps(f"{name}.{field.name}".lstrip("."), field.dataType)
+    if kind.typeName() == "timestamp":
+        yield name
+    elif kind.typeName() == "array":
+        yield from _timestamps(name, kind.elementType)
+    elif kind.typeName() == "map":
+        yield from _timestamps(f"{name}.key", kind.keyType)
+        yield from _timestamps(f"{name}.value", kind.valueType)
 
 
 def _feeders(data: Any, task: feeding.Task) -> Any:

@@ -95,8 +95,7 @@ class Feeds:
             if (owner := self._owners.get(name)) is not None:
                 if has_ended:
                     owner.ring.end()
-                if limit is not None:
-                    owner.ring.permit(limit)
+                owner.ring.permit(limit)
                 owner.settle()
 
     def close(self) -> None:

@@ -11,6 +11,8 @@ plain data. It is soft state: the log has what was fed and read (`feed-read`), a
 - The newest feeder of a partition is the only one that is heard, so a batch never goes into two rings. Rings refuse older feeders too.
 - A ring ends with its attempt. Batches that nobody has read from it by then belong to no ring: their feeder, or the driver, hears that
   the partition must run again.
+- A feed may *answer* instead: each partition that is fed, by any try, is one *exchange* with one ring, which gives a result for each row.
+  Whoever feeds keeps the rows that have no result yet, so nothing is kept of an exchange here; and its readers agree on nothing.
 - Where the ranks *agree*, each may read as many rows as the rank with the fewest was given (`permit`), so none gets ahead, and the end is
   the same row for all. What lies beyond it is left over.
 """
@@ -66,13 +68,20 @@ class _Ring:
     address: str = ""  # host:port of its agent, for feeders of other hosts; "": it has none
     has_stopped: bool = False
     is_over: bool = False  # its reader was told the end
-    pending: dict[int, tuple[int, int]] = attrs.field(
+    pending: dict[int, tuple[int, int, int]] = attrs.field(
         factory=dict
-    )  # by feeder: bytes and rows granted since its agent's last word
+    )  # by feeder: bytes and rows granted, and the supply that shows them
 
     @property
     def rows(self) -> int:
         return self.base + self.supply
+
+    def grant(self, ask: Claim) -> None:
+        """Note that a feeder is about to put a batch, until the ring's supply shows it."""
+        self.pending.pop(ask.feeder, None)
+        rows = max(ask.rows, 1)  # who asks for the first time does not know yet how many
+        under_way = sum(count for _, count, _ in self.pending.values())
+        self.pending[ask.feeder] = ask.size, rows, self.supply + under_way + rows
 
 
 @attrs.define
@@ -120,6 +129,7 @@ class Feed:
         self._rings: dict[RingKey, _Ring] = {}
         self._rounds: list[list[_Partition]] = []
         self._expected = 0  # tasks that read, or will
+        self._exchanges = 0
 
     # -- rings --
 
@@ -136,7 +146,7 @@ class Feed:
         ring.host, ring.socket, ring.address = word["host"], word["socket"], word["address"]
         ring.room, ring.largest = word["room"], word["largest"]
         ring.supply, ring.delivered = max(ring.supply, word["supply"]), word["delivered"]
-        ring.pending.clear()
+        ring.pending = {feeder: grant for feeder, grant in ring.pending.items() if grant[2] > ring.supply}
         if word["stopped"] and not ring.has_stopped:
             ring.has_stopped = True
             self.has_stopped = self.has_stopped or self.agreed
@@ -195,7 +205,9 @@ class Feed:
     # -- rounds --
 
     def begin(self, partitions: int) -> int:
-        """Return the number of a new round. Raises ValueError where the feed has ended."""
+        """Return the number of a new round. Raises ValueError where the feed has ended, or answers."""
+        if self._exchanges:
+            raise ValueError("this feed gives results: train with another feed than that of inference")
         if self.is_fixed and not self.has_stopped:
             raise ValueError("the feed has ended already: make a new one for a job that still runs")
         self._rounds.append([_Partition() for _ in range(partitions)])
@@ -251,6 +263,30 @@ class Feed:
             }
         return self._place(partition, piece, ask)
 
+    def exchange(self, ask: Claim) -> Answer | None:
+        """Return the ring that is to answer the rows of a partition; None where it must wait. Raises ValueError for a feed of rounds.
+
+        `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. Of the claim, `feeder`, `size` of
+        the first batch, `rows`, `host`, `gone` and `unreachable` matter.
+        """
+        if self._rounds:
+            raise ValueError("this feed trains: ask for results of another feed")
+        self.agreed = False
+        if self.is_fixed or self.has_stopped:
+            return {
+                "do": "fail",
+                "why": "nobody reads the feed any more, and rows have no result: ask for them before its end",
+            }
+        if ask.gone in self._rings and not self._rings[ask.gone].has_stopped:
+            return None
+        key = self._choose(ask, near=True)  # results come as files
+        if key is None:
+            return self._all_away(ask, near=True)
+        ring = self._rings[key]
+        ring.grant(ask)
+        self._exchanges += 1
+        return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
+
     def settle(self, number: int, partition: int, feeder: int, count: int, supplies: Mapping[RingKey, int]) -> Answer:
         """Note that a feeder has put all `count` batches. Return `done`, or an answer as of `claim`.
 
@@ -297,9 +333,7 @@ class Feed:
                 ring.room = min(ring.room, ask.size - 1)
             key = self._choose(ask)
             if key is None:
-                away = [key for key in self._rings if not self._reaches(ask, key)]
-                are_all = len(away) == len(self._rings) >= max(self._expected, 1)
-                return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
+                return self._all_away(ask)
             if key != piece.ring and ask.batch > piece.first:
                 new = _Piece(ask.batch, piece.end, key)
                 partition.pieces.insert(partition.pieces.index(piece) + 1, new)
@@ -310,7 +344,7 @@ class Feed:
                 )
                 piece.end = ask.batch + AHEAD
             piece.ring = key
-            self._rings[key].pending[ask.feeder] = ask.size, ask.rows
+            self._rings[key].grant(ask)
         ring, key = self._rings[piece.ring], piece.ring
         limit = self.permit - ring.base if self.agreed else None
         return {
@@ -323,25 +357,28 @@ class Feed:
             "limit": limit,
         }
 
-    def _choose(self, ask: Claim) -> RingKey | None:
+    def _choose(self, ask: Claim, near: bool = False) -> RingKey | None:
         """Return the ring that needs a batch most, on the feeder's own host where one takes it.
 
-        That is the one with the fewest rows where ranks agree, else the one with the most room.
+        That is the one with the fewest rows where ranks agree, else the one with the most room. `near`: rings of other hosts will not do.
         """
+        if self.agreed and len(self._rings) < self._expected:
+            return None  # what went to the others meanwhile might be left over
         best: tuple[Any, RingKey] | None = None
         has_near = self._has_near(ask)
         for key, ring in self._rings.items():
             granted = (
                 [] if ask.has_waited else [grant for feeder, grant in ring.pending.items() if feeder != ask.feeder]
             )
-            room = ring.room - sum(size for size, _ in granted)
-            rows = ring.rows + sum(count for _, count in granted)
+            room = ring.room - sum(size for size, *_ in granted)
+            rows = ring.rows + sum(count for _, count, _ in granted)
             is_near = self._is_near(ask, key)
             is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
             if (
                 ring.has_stopped
                 or ring.is_over
                 or not self._reaches(ask, key)
+                or (near and not is_near)
                 or is_ahead
                 or (has_near and not is_near and rows - ring.base - ring.delivered >= AHEAD * max(ask.rows, 1))
                 or (room < ask.size <= ring.largest)
@@ -350,6 +387,12 @@ class Feed:
             need = (not is_near, rows if self.agreed else 0, -room, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
+
+    def _all_away(self, ask: Claim, near: bool = False) -> Answer | None:
+        """Return `unreachable` where all rings that are expected are there and out of reach."""
+        away = [key for key in self._rings if not (self._is_near if near else self._reaches)(ask, key)]
+        are_all = len(away) == len(self._rings) >= max(self._expected, 1)
+        return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
 
     def _is_handed_out(self, partition: _Partition) -> bool:
         if (

@@ -167,6 +167,9 @@ class Feed(Section):
         "whether all tasks read the same number of rows, so that none waits for a peer that has no more; false: first come, first served",
         "flag", "true", default=True,
     )  # fmt: skip
+    share: str = key(
+        "another role with a feed of this name: the tasks of both read that one", "text", "none", default=""
+    )
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -277,6 +277,12 @@ class _Reading:
                 raise self.refused(
                     (*at, "processes"), role.processes, message, "set processes: 1, with more replicas", "wrong-value"
                 )
+            for feed_name, feed in role.feed.items():
+                owner = job.roles.get(feed.share) if feed.share else None
+                if feed.share and (owner is None or feed_name not in owner.feed or owner.feed[feed_name].share):
+                    message = f"role {feed.share} has no feed {feed_name} of its own that {role.name} could share"
+                    mend = "name a role that has it, and shares none itself"
+                    raise self.refused((*at, "feed", feed_name, "share"), feed.share, message, mend, "wrong-value")
             for other in role.after:
                 self._known((*at, "after", other), other, job.roles, "role")
         if job.tasks > _MOST_TASKS:

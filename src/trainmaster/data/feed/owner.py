@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -23,11 +24,12 @@ from typing import Any, TypeAlias
 import attrs
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.data.feed.answers import Answers
 from trainmaster.data.feed.ring import ALIGNMENT, PARTS, READER, Answer, Ring
 from trainmaster.runtime.feed.channel import MESSAGE_LIMIT, PROTOCOL
 from trainmaster.runtime.states.memory_slots import free_memory
 
-Send: TypeAlias = Callable[[dict[str, Any]], None]
+Send: TypeAlias = Callable[..., None]  # of a message, and descriptors with it
 
 SUFFIX = ".feed"
 SPARE = 16 * 1024 * 1024  # bytes of memory that must be free beside a new ring
@@ -51,11 +53,14 @@ class Owner:
     def __init__(self, path: Path, size: int) -> None:
         self.path, self.ring = path, Ring(max(-(-size // ALIGNMENT), PARTS) * ALIGNMENT)
         self._memory = self._last_feeder = -1
+        self._answers = Answers()
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._parties: dict[int, Send] = {}
         self.has_changed: Callable[[], None] = lambda: None  # called when the ring has changed
-        self._operations = {"reserve": self._reserve, "written": self._commit, "flush": self._flush}
+        self._operations = {
+            "reserve": self._reserve, "written": self._commit, "flush": self._flush, "collect": self._collect,
+        }  # fmt: skip
         self._reader_operations = {"next": self._demand, "release": self._release, "stop": self._stop}
 
     def allocate(self) -> None:
@@ -149,11 +154,15 @@ class Owner:
     def _receive(self, connection: _Connection, most: int = _MESSAGES) -> None:
         for _ in range(most):
             try:
-                content = connection.socket.recv(MESSAGE_LIMIT)
+                content, descriptors, _, _ = socket.recv_fds(connection.socket, MESSAGE_LIMIT, 1)
                 if not content:
                     self._drop(connection)
                     break
-                self._dispatch(connection, json.loads(content))
+                message = json.loads(content)
+                if descriptors:
+                    self._take_answer(connection, message, descriptors[0])
+                else:
+                    self._dispatch(connection, message)
             except (
                 ConnectionResetError
             ):  # it ended with answers unread: what it sent before comes now, and then the end
@@ -179,7 +188,11 @@ class Owner:
             del self._parties[connection.party]
             if connection.party == READER:
                 self.ring.lose_reader()
+                waiting = self._answers.feeders  # what the reader had read gets no results any more: they feed it anew
+                for feeder in [other for other in self._connections if other.party in waiting]:
+                    self._drop(feeder)
             else:
+                self._answers.leave(connection.party)
                 self.ring.leave(connection.party)
 
     def _send_answers(self, first: list[Answer]) -> None:
@@ -188,6 +201,8 @@ class Owner:
         while answers:
             party, message = answers.popleft()
             if (send := self._parties.get(party)) is not None:
+                if message["op"] == "batch" and (wish := self._answers.wish(message["number"])):
+                    message["answers"] = wish
                 send(message)
             if not answers:
                 answers.extend(self.ring.settle())
@@ -229,7 +244,7 @@ class Owner:
         if message["op"] == "feed":
             self._last_feeder += 1
         connection.party = READER if message["op"] == "read" else self._last_feeder
-        self._parties[connection.party] = lambda message: self._send(connection, message)
+        self._parties[connection.party] = functools.partial(self._send, connection)
         self._send(connection, {"op": "ring", "size": self.ring.size, "largest": self.ring.largest}, self._memory)
         if connection.party != READER:
             self._send_answers(self.ring.join(connection.party))
@@ -242,6 +257,31 @@ class Owner:
             party, (stage, partition, batch), int(message["size"]), rows=int(message["rows"]),
             waits=bool(message.get("waits", True)), try_=int(message.get("try", 0)),
         )  # fmt: skip
+        if wish := message.get("answers"):
+            self._answers.expect(party, (stage, partition, batch), is_last=wish == "last")
+
+    def _take_answer(self, connection: _Connection, message: dict[str, Any], file: int) -> None:
+        """Pass a file of results on to the feeder of their rows, or keep it until that asks."""
+        try:
+            if connection.party != READER or message["op"] != "answer":
+                raise ValueError(f"{str(message)[:80]} brings no file")
+            stage, partition = map(int, message["number"])
+            feeder = self._answers.add((stage, partition), int(message["rows"]), file)
+        except BaseException:
+            os.close(file)
+            raise
+        if feeder is not None:
+            self._send_answer(feeder)
+
+    def _collect(self, party: int, message: dict[str, Any]) -> None:
+        self._answers.ask(party)
+        self._send_answer(party)
+
+    def _send_answer(self, party: int) -> None:
+        if (answer := self._answers.take(party)) is not None:
+            rows, file = answer
+            self._parties[party]({"op": "answer", "rows": rows}, file)
+            os.close(file)
 
     def _commit(self, party: int, message: dict[str, Any]) -> None:
         self.ring.commit(party)

@@ -163,9 +163,9 @@ class Ring:
 
     # -- everybody --
 
-    def permit(self, rows: int) -> None:
-        """Let the reader have so many rows in all. A lower number than before is old."""
-        self.limit = rows if self.limit is None else max(rows, self.limit)
+    def permit(self, rows: int | None) -> None:
+        """Let the reader have so many rows in all; None: whatever comes. A lower number than before is old."""
+        self.limit = None if rows is None else max(rows, self.limit or 0)
 
     def end(self) -> None:
         """Tell the reader the end, once it has all batches; accept no new ones."""

@@ -6,6 +6,7 @@ is `wait`, and the same question comes again.
 
     {op: begin, role, feed, partitions}                                     -> {round}
     {op: claim, role, feed, round, partition, batch, feeder, size, rows...}  -> an answer of `Feed.claim`, or fail {why}
+    {op: exchange, role, feed, feeder, size, rows, host, gone}               -> an answer of `Feed.exchange`, or fail {why}
     {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
     {op: figures, role, feed, round, wait}                                  -> {do, read, lost, why}
     {op: end, role, feed}                                                   -> {do: done, rows}, once it was read; or lost
@@ -54,7 +55,8 @@ class Feeders:
         self._sent: dict[tuple[str, RingKey], Any] = {}  # feed's name and ring -> the limits that its agent was told
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
-            "begin": self._begin, "claim": self._claim, "settle": self._settle, "figures": self._figures, "end": self._end,
+            "begin": self._begin, "claim": self._claim, "exchange": self._exchange,
+            "settle": self._settle, "figures": self._figures, "end": self._end,
         }  # fmt: skip
 
     async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,6 +65,7 @@ class Feeders:
         if decide is None:
             raise ValueError(f"{str(question.get('op'))[:40]!r} is none of {', '.join(self._operations)}")
         feed = self._feed(question)
+        feed.advance(self._expected(*self._key(question)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELD):
                 while True:
@@ -124,7 +127,7 @@ class Feeders:
     def _settle_all(self) -> None:
         """Do what follows from a change: raise permits, tell agents, end what nobody wants any more, wake those who wait."""
         for (role, name), feed in self._feeds.items():
-            feed.advance(self._expected(role))
+            feed.advance(self._expected(role, name))
             if feed.has_stopped and not feed.is_fixed:
                 self._host.tell(FeedEnded(role, name, feed.fix()))
             for key, limits in feed.limits().items():
@@ -140,17 +143,30 @@ class Feeders:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _expected(self, role: str) -> list[str]:
-        """Return the tasks whose programs read the feeds of a role, or are still to begin."""
-        return [task.key for task in self._host.state.members_of(role) if not task.final and task.phase not in _OVER]
+    def _expected(self, role: str, name: str) -> list[str]:
+        """Return the tasks whose programs read a feed, or are still to begin. `role`: its own; others may share it."""
+        roles = [
+            other.name for other in self._roles() if name in other.feed and role in (other.name, other.feed[name].share)
+        ]
+        tasks = [task for other in roles for task in self._host.state.members_of(other)]
+        return [task.key for task in tasks if not task.final and task.phase not in _OVER]
 
     def _roles(self) -> Iterable[Any]:
         job = self._host.state.job
         return () if job is None else job.roles.values()
 
     def _feeds_of(self, role: str) -> dict[str, Feed]:
-        settings = self._host.state.known_job.roles[role].feed
-        return {name: self._feeds.setdefault((role, name), Feed(feed.agreed)) for name, feed in settings.items()}
+        roles = self._host.state.known_job.roles
+        owners = {name: feed.share or role for name, feed in roles[role].feed.items()}
+        return {
+            name: self._feeds.setdefault((owner, name), Feed(roles[owner].feed[name].agreed))
+            for name, owner in owners.items()
+        }
+
+    def _key(self, question: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the role that a feed belongs to, and its name."""
+        role, name = str(question["role"]), str(question["feed"])
+        return self._host.state.known_job.roles[role].feed[name].share or role, name
 
     def _feed(self, question: Mapping[str, Any]) -> Feed:
         role, name = str(question.get("role")), str(question.get("feed"))
@@ -169,7 +185,7 @@ class Feeders:
         return {"do": "fail", "why": f"the job has {ending['state']}: {words(ending['reason'], ending['figures'])}"}
 
     def _wait_words(self, question: Mapping[str, Any]) -> str:
-        expected = self._expected(str(question["role"]))
+        expected = self._expected(*self._key(question))
         waiting = [task for task in expected if self._host.agents.of(task) is None]
         return f"waits for {', '.join(waiting[:3])} to begin" if waiting else "waits for a reader that has room"
 
@@ -177,15 +193,24 @@ class Feeders:
 
     def _begin(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
         _check(question, {"partitions": int})
+        if feed.has_stopped:
+            return {"do": "stop"}
         return {"do": "begin", "round": feed.begin(min(question["partitions"], 10**6))}
 
+    def _exchange(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._asked(feed.exchange, {**dict.fromkeys(("round", "partition", "batch"), 0), **question})
+
     def _claim(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self._asked(feed.claim, question)
+
+    def _asked(self, decide: Callable[[Claim], Any], question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         options = {name: question[name] for name in _OPTIONS if name in question}
         _check(question, _CLAIM)
         _check(options, {name: _OPTIONS[name] for name in options})
         if "gone" in options:
             options["gone"] = (str(options["gone"][0]), options["gone"][1])
-        return feed.claim(Claim(**{name: question[name] for name in _CLAIM}, **options))
+        answer: Mapping[str, Any] | None = decide(Claim(**{name: question[name] for name in _CLAIM}, **options))
+        return answer
 
     def _settle(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
         _check(question, _SETTLE)
@@ -199,12 +224,13 @@ class Feeders:
         return {"do": "figures", **figures} if is_done or figures["lost"] or not question["wait"] else None
 
     def _end(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        expected = self._expected(question["role"])
+        role, name = self._key(question)
+        expected = self._expected(role, name)
         if not (feed.is_fixed and feed.agreed) and feed.has_lost():
             return {"do": "lost"}
         if not feed.is_fixed:
             feed.advance(expected)
-            self._host.tell(FeedEnded(question["role"], question["feed"], feed.fix()))
+            self._host.tell(FeedEnded(role, name, feed.fix()))
         is_over = feed.has_ended and (feed.has_stopped or feed.is_read(expected))
         return {"do": "done", "rows": feed.permit if feed.agreed else None} if is_over else None
 

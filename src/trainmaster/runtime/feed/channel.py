@@ -12,6 +12,8 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
     next                    batch {at, size, number, first, end} | end
     release {at}            no answer
     stop                    no answer
+    answer {number, rows}   no answer; with the descriptor of a file that has the results (see `results`)
+    collect                 answer {rows}, with the descriptor, once there are results of what this feeder put
 
 `stopped` may come at any time, and is then the last message to a feeder. `starved {held, size}` comes to a reader that asks for more while
 it holds so much that nothing more can be written. What a process wrote before it reported it is seen by who is told of it: the messages are
@@ -77,7 +79,14 @@ class Channel:
 
     def send(self, message: Message) -> None:
         try:
-            self._socket.send(json.dumps(message, separators=(",", ":")).encode())
+            self._socket.sendall(_encoded(message))
+        except OSError as error:
+            raise self._lost() from error
+
+    def send_file(self, message: Message, descriptor: int) -> None:
+        """Send a message, and a descriptor with it."""
+        try:
+            socket.send_fds(self._socket, [_encoded(message)], [descriptor])
         except OSError as error:
             raise self._lost() from error
 
@@ -96,6 +105,14 @@ class Channel:
         layout.write(memoryview(self.memory)[at : at + layout.size])
         self.send({"op": "written"})
         return None
+
+    def receive_file(self) -> tuple[Message, int]:
+        """Wait for the next message; return it, and the descriptor that came with it, else -1."""
+        try:
+            content, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
+        except OSError as error:
+            raise self._lost() from error
+        return self._decode(content), descriptors[0] if descriptors else -1
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it is not connected any more
@@ -122,6 +139,10 @@ class Channel:
 
 
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _encoded(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 def note_fork(channel: Channel) -> None:

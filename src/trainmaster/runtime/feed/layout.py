@@ -3,9 +3,13 @@
     length of the header (8 bytes) | header (JSON) | buffers, each from a multiple of 64 bytes on
 
 A column is *fixed*, each row being `shape` values of `dtype` (as NumPy writes it, "<f4"), or varies in length: its row n is then the values
-(or, with a shape, the groups of values) from `offsets[n]` to `offsets[n + 1]`. These are a "list", "bytes", or "text" in UTF-8. `validity`
-has a bit per row, the lowest bit first, that is 0 where the row is null. So buffers are those of Arrow's columnar format, but that a
-boolean takes a byte, as in NumPy.
+(or, with a shape, the groups of values) from `offsets[n]` to `offsets[n + 1]`. These are a "list", "bytes", or "text" in UTF-8. Lists
+within lists have a level of offsets each: `offsets` counts in the first of `inner`, that one in the next, the last one in the values; lists
+of bytes or text have one more for the bytes. `validity` has a bit per row, the lowest bit first, that is 0 where the row is null. So
+buffers are those of Arrow's columnar format, but that a boolean takes a byte and a date eight, as in NumPy.
+
+A decimal is a whole number of 16 bytes, "|V16". `detail` says the rest of a type: of a decimal precision and scale ("10,2"), of a moment
+its time zone (the values are those of UTC), and "time" of a duration that is a time of day.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from __future__ import annotations
 import json
 import re
 import struct
+from array import array
+from itertools import islice
 from math import prod
 
 TYPE_CHECKING = False
@@ -23,14 +29,26 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 KINDS = ("fixed", "list", "bytes", "text")
 _LENGTH = struct.Struct("<Q")
-_DTYPE = re.compile(r"[<|](?P<kind>[biufcmM])(?P<size>\d+)(\[\w+\])?")
+_DTYPE = re.compile(r"[<|](?P<kind>[biufcmMV])(?P<size>\d+)(\[\w+\])?")
 OFFSETS = ("<i4", "<i8")
 
 
 class Column:
     """One column of a batch. `values`, `offsets` and `validity` are objects with buffers. Raises ValueError where these disagree."""
 
-    __slots__ = ("dtype", "kind", "name", "offsets", "offsets_dtype", "rows", "shape", "validity", "values")
+    __slots__ = (
+        "detail",
+        "dtype",
+        "inner",
+        "kind",
+        "name",
+        "offsets",
+        "offsets_dtype",
+        "rows",
+        "shape",
+        "validity",
+        "values",
+    )
 
     def __init__(
         self,
@@ -41,64 +59,83 @@ class Column:
         shape: Sequence[int] = (),
         kind: str = "fixed",
         offsets: Any = None,
+        inner: Sequence[Any] = (),
         offsets_dtype: str = "<i8",
         validity: Any = None,
+        detail: str = "",
     ) -> None:
-        self.name, self.dtype, self.shape, self.kind = name, dtype, tuple(shape), kind
+        self.name, self.dtype, self.shape, self.kind, self.detail = name, dtype, tuple(shape), kind, detail
         self.values, self.offsets_dtype = _bytes_of(values), offsets_dtype
         self.offsets = None if offsets is None else _bytes_of(offsets)
+        self.inner = [_bytes_of(level) for level in inner]
         self.validity = None if validity is None else _bytes_of(validity)
         self.rows = self._count_rows()
 
     @property
     def buffers(self) -> list[memoryview]:
-        return [buffer for buffer in (self.values, self.offsets, self.validity) if buffer is not None]
+        return [buffer for buffer in (self.values, self.offsets, *self.inner, self.validity) if buffer is not None]
 
     @property
-    def offsets_view(self) -> memoryview:
-        """Return the offsets as a sequence of numbers."""
-        assert self.offsets is not None
-        return self.offsets.cast("i") if self.offsets_dtype == "<i4" else self.offsets.cast("q")
+    def levels(self) -> list[memoryview]:
+        """Return the offsets of each level as sequences of numbers, the outermost first."""
+        return [] if self.offsets is None else [self._numbers(level) for level in (self.offsets, *self.inner)]
 
     def describe(self) -> list[Any]:
         """Return all but the buffers, for JSON."""
         present = [buffer is not None for buffer in (self.offsets, self.validity)]
-        return [self.name, self.dtype, self.shape, self.kind, self.offsets_dtype, *present]
+        return [
+            self.name,
+            self.dtype,
+            self.shape,
+            self.kind,
+            self.offsets_dtype,
+            *present,
+            len(self.inner),
+            self.detail,
+        ]
 
     def cut(self, first: int, end: int) -> Column:
         """Return the rows from `first` up to `end`, as views of the same memory but for bits of validity."""
-        options: dict[str, Any] = {"shape": self.shape, "kind": self.kind, "offsets_dtype": self.offsets_dtype}
+        validity = None
         if self.validity is not None:
             bits = int.from_bytes(self.validity, "little") >> first & (1 << end - first) - 1
-            options["validity"] = bits.to_bytes((end - first + 7) // 8, "little")
+            validity = bits.to_bytes((end - first + 7) // 8, "little")
         if self.offsets is not None:
             width = item_size(self.offsets_dtype)
-            return Column(
-                self.name, self.dtype, self.values, offsets=self.offsets[first * width : (end + 1) * width], **options
+            return self.holding(
+                self.values, self.offsets[first * width : (end + 1) * width], self.inner, validity=validity
             )
         size = item_size(self.dtype) * prod(self.shape)
-        return Column(self.name, self.dtype, self.values[first * size : end * size], **options)
+        return self.holding(self.values[first * size : end * size], validity=validity)
+
+    def holding(self, values: Any, offsets: Any = None, inner: Sequence[Any] = (), **options: Any) -> Column:
+        """Return a column of this name and type with other buffers."""
+        options = {"offsets_dtype": self.offsets_dtype, **options}
+        return Column(
+            self.name, self.dtype, values, shape=self.shape, kind=self.kind, offsets=offsets, inner=inner, detail=self.detail, **options
+        )  # fmt: skip
+
+    def _numbers(self, offsets: memoryview) -> memoryview:
+        return offsets.cast("i") if self.offsets_dtype == "<i4" else offsets.cast("q")
 
     def _count_rows(self) -> int:
         element = item_size(self.dtype) * prod(self.shape)
-        values = len(self.values)
         if (
             self.kind not in KINDS
             or self.offsets_dtype not in OFFSETS
             or (self.kind == "fixed") != (self.offsets is None)
+            or (self.offsets is None and self.inner)
         ):
             raise ValueError(f"column {self.name!r}: {self.kind!r} with offsets {self.offsets_dtype} is no column")
-        if element < 1 or values % element:
+        if element < 1 or len(self.values) % element:
             raise ValueError(
-                f"column {self.name!r}: {values} bytes are no multiple of {self.dtype} of shape {self.shape}"
+                f"column {self.name!r}: {len(self.values)} bytes are no multiple of {self.dtype} of shape {self.shape}"
             )
-        rows = values // element
-        if self.offsets is not None:
-            if len(self.offsets) % item_size(self.offsets_dtype):
-                raise ValueError(
-                    f"column {self.name!r}: {len(self.offsets)} bytes are no offsets of {self.offsets_dtype}"
-                )
-            offsets = self.offsets_view
+        rows = len(self.values) // element
+        for level in [] if self.offsets is None else [*reversed(self.inner), self.offsets]:
+            if len(level) % item_size(self.offsets_dtype):
+                raise ValueError(f"column {self.name!r}: {len(level)} bytes are no offsets of {self.offsets_dtype}")
+            offsets = self._numbers(level)
             if not len(offsets) or offsets[0] < 0 or offsets[-1] > rows:
                 raise ValueError(f"column {self.name!r}: the offsets do not fit the {rows} values")
             rows = len(offsets) - 1
@@ -114,6 +151,60 @@ def column_of(name: str, array: Any, validity: Any = None) -> Column:
     array = array if array.flags.c_contiguous else array.copy(order="C")
     values = array.view("i8") if array.dtype.kind in "mM" else array  # NumPy gives no buffers of times
     return Column(name, array.dtype.str, values, shape=array.shape[1:], validity=validity)
+
+
+def join(parts: Sequence[Column]) -> Column:
+    """Return the rows of several columns of one name as one column: a copy. Raises ValueError where their types differ."""
+    like = next((part for part in parts if not _is_empty(part)), parts[0])
+    parts = [part if _type(part) == _type(like) or not _is_empty(part) else _nulls(part.rows, like) for part in parts]
+    for part in parts:
+        if _type(part) != _type(like):
+            raise ValueError(f"column {like.name!r}: expected {_type(like)} as in the rows before, found {_type(part)}")
+    options: dict[str, Any] = {"validity": _joined_validity(parts), "offsets_dtype": "<i8"}
+    if like.offsets is None:
+        return like.holding(
+            bytearray().join(part.values for part in parts), **options
+        )  # to be written to, as the ring is
+    levels = [array("q", [0]) for _ in like.levels]
+    values, size = [], item_size(like.dtype) * prod(like.shape)
+    for part in parts:
+        first, end = 0, part.rows
+        for level, offsets in zip(levels, part.levels, strict=True):
+            base = level[-1] - offsets[first]
+            level.extend(offset + base for offset in islice(offsets, first + 1, end + 1))
+            first, end = offsets[first], offsets[end]
+        values.append(part.values[first * size : end * size])
+    return like.holding(bytearray().join(values), levels[0], levels[1:], **options)
+
+
+def _type(column: Column) -> str:
+    shape = f" of shape {column.shape}" if column.shape else ""
+    kind = "" if column.kind == "fixed" else f"{len(column.levels)} levels of {column.kind} of "
+    return f"{kind}{column.dtype}{shape}" + (f" ({column.detail})" if column.detail else "")
+
+
+def _is_empty(column: Column) -> bool:
+    """Tell whether no row has a value: the type is then that of any column of nulls."""
+    return column.validity is not None and not int.from_bytes(column.validity, "little") & (1 << column.rows) - 1
+
+
+def _nulls(rows: int, like: Column) -> Column:
+    validity = bytes((rows + 7) // 8)
+    if like.offsets is None:
+        return like.holding(bytes(rows * item_size(like.dtype) * prod(like.shape)), validity=validity)
+    width = item_size(like.offsets_dtype)
+    return like.holding(b"", bytes((rows + 1) * width), [bytes(width)] * len(like.inner), validity=validity)
+
+
+def _joined_validity(parts: Sequence[Column]) -> bytes | None:
+    if all(part.validity is None for part in parts):
+        return None
+    bits = rows = 0
+    for part in parts:
+        every = (1 << part.rows) - 1
+        bits |= (every if part.validity is None else int.from_bytes(part.validity, "little") & every) << rows
+        rows += part.rows
+    return bits.to_bytes((rows + 7) // 8, "little")
 
 
 class Layout:
@@ -147,13 +238,15 @@ def read(memory: memoryview) -> list[Column]:
         raise ValueError(f"a batch of {size} bytes does not fit {len(memory)}")
     buffers = (memory[place : place + length] for place, length in zip(places, lengths, strict=True))
     columns = []
-    for name, dtype, shape, kind, offsets_dtype, has_offsets, is_nullable in descriptions:
+    for name, dtype, shape, kind, offsets_dtype, has_offsets, is_nullable, levels, detail in descriptions:
         values = next(buffers)
         offsets = next(buffers) if has_offsets else None
+        inner = list(islice(buffers, levels))
         validity = next(buffers) if is_nullable else None
         columns.append(
             Column(
-                name, dtype, values, shape=shape, kind=kind, offsets=offsets, offsets_dtype=offsets_dtype, validity=validity
+                name, dtype, values, shape=shape, kind=kind, offsets=offsets, inner=inner, offsets_dtype=offsets_dtype, validity=validity,
+                detail=detail,
             )
         )  # fmt: skip
     return columns

@@ -34,16 +34,16 @@ class RunAgain(FeedError):
 class Master:
     """The master, for the feed of one role. `link`: job, token, role, feed, and socket, or addresses and certificate (PEM)."""
 
-    def __init__(self, link: Link, is_over: Callable[[], bool] = bool) -> None:
-        """`is_over` tells whether the job has ended, so that there is no master to wait for."""
-        self._link, self._is_over = link, is_over
+    def __init__(self, link: Link, is_over: Callable[[], bool] = bool, patience: float = PATIENCE) -> None:
+        """`is_over` tells whether the job has ended, so that there is no master to wait for. `patience`: s that none may answer."""
+        self._link, self._is_over, self._patience = link, is_over, patience
         self._connection: http.client.HTTPConnection | None = None
         self._addresses = list(link.get("addresses") or ())
 
     def ask(self, op: str, **fields: Any) -> Answer:
         """Return the answer. Raises RunAgain, or FeedError with the master's words where it refuses or the job has failed."""
         question = json.dumps({"op": op, "role": self._link["role"], "feed": self._link["feed"], **fields}).encode()
-        limit, failures = time.monotonic() + PATIENCE, 0
+        limit, failures = time.monotonic() + self._patience, 0
         while True:
             try:
                 status, answer = self._exchange(question)
@@ -51,7 +51,9 @@ class Master:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if time.monotonic() > limit or self._is_over():
-                    raise FeedError(f"no master of {self._link['job']} answers: {error!r}") from error
+                    raise FeedError(
+                        f"no master of {self._link['job']} answers, it may have ended: {error!r}"
+                    ) from error
                 time.sleep(_AGAIN if failures else 0)  # an idle connection is closed by the master
                 failures += 1
         if status != http.client.OK:

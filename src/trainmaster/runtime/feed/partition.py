@@ -46,8 +46,7 @@ class Partition:
         self._feeder: Feeder | None = None
         self._supplies: dict[tuple[str, int], int] = {}  # rows in each ring, as it told them
         self._unreachable: set[str] = set()
-        with open(_BOOT) as file:
-            self._host = file.read().strip()
+        self._host = machine()
 
     def feed(self, batches: Iterable[Sequence[Column]]) -> int | None:
         """Put all batches; return their number, or None where nobody wants more. Raises RunAgain and FeedError.
@@ -173,6 +172,12 @@ class Partition:
         if self._feeder is not None:
             self._feeder.close()
             self._feeder = None
+
+
+def machine() -> str:
+    """Return a name of this machine that no other has."""
+    with open(_BOOT) as file:
+        return file.read().strip()
 
 
 _SUPERSEDED = "another try of this partition has taken over"

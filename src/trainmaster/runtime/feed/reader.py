@@ -24,35 +24,50 @@ from .channel import Channel, FeedError, FeedGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Any
 
     from .channel import Message
     from .layout import Column
 
+DECIMAL = "|V16"
 _AHEAD = 2  # batches that the owner may send before they are asked for, so that a program does not wait for its request's way
 
 log = logging.getLogger(__name__)
 
 
 class Batch:
-    """A batch: its `number` (stage, partition, batch), its `rows`, and its `columns` by name."""
+    """A batch: its `number` (stage, partition, batch), its `rows`, and its `columns` by name.
 
-    def __init__(self, number: tuple[int, int, int], columns: list[Column]) -> None:
-        self.number, self.columns = number, {column.name: column for column in columns}
+    `wants_results`: "" for nobody does, "more", or "last" where it is the last batch of its partition; see `Reader.answer`.
+    """
+
+    def __init__(self, number: tuple[int, int, int], columns: list[Column], wants_results: str = "") -> None:
+        self.number, self.columns, self.wants_results = (
+            number,
+            {column.name: column for column in columns},
+            wants_results,
+        )
         self.rows = columns[0].rows
 
     def __getitem__(self, name: str) -> Any:
-        """Return a fixed column as a NumPy array, one of another kind as a list of its rows: arrays, bytes, str, or None for a null."""
+        """Return a fixed column as a NumPy array, one of another kind as a list of its rows: arrays, bytes, str, or None for a null.
+
+        A row of lists within lists is a list of those. Decimals are `decimal.Decimal`s in an array of objects; a moment with a time zone is
+        that of UTC.
+        """
         column = self.columns[name]
-        if column.kind == "fixed":
-            return _array(column)
-        offsets, values = column.offsets_view, column.values if column.kind in ("bytes", "text") else _array(column)
         valid = self.valid(name)
-        rows = [values[first:end] for first, end in itertools.pairwise(offsets)]
+        if column.kind == "fixed":
+            return _array(column) if column.dtype != DECIMAL else _decimals(column, valid)
+        *outer, innermost = column.levels
+        values = column.values if column.kind in ("bytes", "text") else _array(column)
+        rows = [values[first:end] for first, end in itertools.pairwise(innermost)]
         if column.kind in ("bytes", "text"):
             rows = [bytes(row) if column.kind == "bytes" else str(row, "utf-8") for row in rows]
+        for level in reversed(outer):
+            rows = [rows[first:end] for first, end in itertools.pairwise(level)]
         return rows if valid is None else [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
 
     def valid(self, name: str) -> Any:
@@ -66,7 +81,7 @@ class Batch:
         return bits.view(bool)
 
     def arrow(self) -> Any:
-        """Return the batch as a `pyarrow.RecordBatch` of the same memory; of booleans alone a copy."""
+        """Return the batch as a `pyarrow.RecordBatch` of the same memory; of booleans and dates alone a copy."""
         from .arrow import record_batch
 
         return record_batch(self.columns.values())
@@ -108,6 +123,21 @@ class Reader:
             yield batch
             del batch  # its memory may go while the next one is waited for
 
+    def answer(self, batch: Batch, results: Sequence[Any]) -> None:
+        """Give the results of a batch's rows, one a row, in their order, to whoever feeds it (`Feed.map`); else they are dropped.
+
+        Raises ValueError where there are more or fewer than rows, and TypeError for a result that is none of `results`' kinds.
+        """
+        if len(results) != batch.rows:
+            raise ValueError(f"there are {len(results)} results for {batch.rows} rows: give one result a row")
+        self.give(batch.number[:2], results)
+
+    def give(self, partition: tuple[int, int], results: Sequence[Any]) -> None:
+        """Give the next results of a partition, (stage, partition). Raises TypeError as `answer`."""
+        from .results import send
+
+        send(self._channel, partition, results)
+
     def terminate(self) -> None:
         """Read nothing more: feeders stop at once, and what they wrote is dropped."""
         self._channel.send({"op": "stop"})
@@ -136,7 +166,7 @@ class Reader:
         first, end = message["first"], message["end"]
         if (first, end) != (0, columns[0].rows):
             columns = [column.cut(first, end) for column in columns]
-        return Batch((stage, partition, batch), columns)
+        return Batch((stage, partition, batch), columns, wants_results=message.get("answers", ""))
 
     def _starved(self, message: Message) -> None:
         states = [finalizer.peek() for finalizer in self._finalizers]
@@ -162,4 +192,21 @@ def _release(channel: Channel, at: int) -> None:
 def _array(column: Column) -> Any:
     import numpy
 
+    if column.dtype == DECIMAL:
+        return _decimals(column, None)
     return numpy.frombuffer(column.values, column.dtype).reshape(-1, *column.shape)
+
+
+def _decimals(column: Column, valid: Any) -> Any:
+    """Return decimals as an array of objects, None where there is a null."""
+    from decimal import Context, Decimal
+
+    import numpy
+
+    scale, exact = -int(column.detail.partition(",")[2]), Context(prec=76)
+    parts = (bytes(column.values[at : at + 16]) for at in range(0, len(column.values), 16))
+    numbers = [Decimal(int.from_bytes(part, "little", signed=True)).scaleb(scale, exact) for part in parts]
+    array = numpy.array(numbers, object).reshape(-1, *column.shape)
+    if valid is not None:
+        array[~valid] = None
+    return array

@@ -62,13 +62,8 @@ class Stream(Channel):
         self.size, self.largest = int(greeting["size"]), int(greeting["largest"])
         note_fork(self)
 
-    def send(self, message: Message, content: bytes | bytearray = b"") -> None:
-        try:
-            self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-            if content:
-                self._socket.sendall(content)
-        except OSError as error:
-            raise self._lost() from error
+    def send(self, message: Message) -> None:
+        self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def receive(self, wait: bool = True) -> Message | None:
         from ssl import SSLWantReadError
@@ -92,9 +87,16 @@ class Stream(Channel):
     def write(self, at: int, layout: Layout) -> Message | None:
         content = bytearray(layout.size)
         layout.write(memoryview(content))
-        self.send({"op": "written"}, content)
+        self.send({"op": "written"})
+        self._send(content)
         answer = self.receive()
         return answer if answer is not None and answer["op"] == "stopped" else None
+
+    def _send(self, content: bytes | bytearray) -> None:
+        try:
+            self._socket.sendall(content)
+        except OSError as error:
+            raise self._lost() from error
 
 
 def notice_silence(connection: socket.socket) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.spark import TFNode
+from trainmaster.spark.nodes.readers import Readers
 
 PORT = "TRAINMASTER_PORT_TENSORFLOW"
 
@@ -72,7 +73,7 @@ def context_of_task(facts: Mapping[str, Any]) -> TFNodeContext:
         cluster["ps"] = facts["servers"]
         os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
     context = TFNodeContext(
-        facts["first"][role] + index, role, index, cluster, facts["defaultFS"], os.getcwd(), tmp_socket=_held_port()
+        facts["first"][role] + index, role, index, cluster, facts["defaultFS"], os.getcwd(), Readers(), _held_port()
     )
     context.num_workers = facts["workers"]
     return context

@@ -15,10 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, JobFailed
 from trainmaster.spark.nodes.entry import COMMAND, FOLDER
+
+if TYPE_CHECKING:
+    from trainmaster.client.api import Run
 
 NOTICE = 10.0  # s between two lines about a wait
 _ERROR = "spark-function"
@@ -73,6 +76,11 @@ class FunctionJob:
         self.on_formed: Callable[[], None] = lambda: None  # called when all tasks run, also after each restart
         self.on_end: Callable[[], None] = lambda: None
 
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether it has ended, well or not."""
+        return self._end is not None
+
     # -- start --
 
     def start(self, **keys: Any) -> None:
@@ -92,6 +100,12 @@ class FunctionJob:
     @property
     def id(self) -> str:
         return str(self._run.id)
+
+    @property
+    def run(self) -> Run:
+        """Return the job, once it was submitted."""
+        run: Run = self._run
+        return run
 
     def role(self, **keys: Any) -> dict[str, Any]:
         """Return a role whose tasks take what a task of the application takes."""

@@ -1,0 +1,1 @@
+"""A feed in the form that a framework reads."""

@@ -1,0 +1,97 @@
+"""The feeds of a cluster, as its driver fills them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from trainmaster.core.errors import BadInput, EngineFailed
+
+if TYPE_CHECKING:
+    from trainmaster.spark.feed import Feed
+    from trainmaster.spark.nodes.job import FunctionJob
+
+_ROWS = 256  # of a batch at most: few are left over where nodes read the same number of rows
+_END = 30.0  # s for a job to end whose master says that it has failed
+_LOG = logging.getLogger(__name__)
+
+
+class DriverFeeds:
+    """The feeds `names` of a role of the cluster's job, which its other roles share. Several threads may call."""
+
+    def __init__(self, job: FunctionJob, role: str, names: Sequence[str]) -> None:
+        self._job, self._role = job, role
+        self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in names}
+        self._feeds: dict[str, Feed] = {}
+
+    def put(self, name: str, data: Any, epochs: int = 1) -> None:
+        """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
+        self._check_name(name)
+        with self._locks[name], self._errors_of_functions():
+            self._feed(name).put(data, epochs=epochs, rows=_ROWS)
+
+    def map(self, name: str, data: Any) -> Any:
+        """Return an RDD of results, as `Feed.map` does. Raises as `put`."""
+        self._check_name(name)
+        with self._errors_of_functions():
+            return self._feed(name).map(data, rows=_ROWS)
+
+    def end(self) -> None:
+        """Begin to end all feeds. Each ends when functions have read it; what goes wrong meanwhile fails the job."""
+        for name in self._locks:
+            threading.Thread(target=self._end, args=(name,), daemon=True, name=f"end of feed {name}").start()
+
+    # -- inside --
+
+    def _end(self, name: str) -> None:
+        try:
+            with self._locks[name]:
+                self._feed(name).end()
+        except EngineFailed as error:  # the job has failed, which `shutdown` tells with its reason
+            _LOG.debug("feed %s: %s", name, error)
+        except Exception as error:  # noqa: BLE001  functions would wait for the end
+            self._job.fail(f"feed {name} could not be ended: {type(error).__name__}: {error}")
+
+    def _feed(self, name: str) -> Feed:
+        from trainmaster.spark.feed import Feed
+
+        with self._lock:
+            if name not in self._feeds:
+                self._feeds[name] = Feed(self._job.context, self._job.run, name, self._role)
+            return self._feeds[name]
+
+    def _check_name(self, name: str) -> None:
+        self._job.check()
+        if name not in self._locks:
+            raise BadInput(
+                f"the cluster has no feed {name!r}", place=f"qname: {name}", mend=f"name one of run(queues=...): {', '.join(self._locks)}",
+                anchor="no-feed",
+            )  # fmt: skip
+        self._check_slots()
+
+    def _check_slots(self) -> None:
+        """Raise BadInput where nodes take all slots, so that no task of Spark's could feed them."""
+        from trainmaster.engines.spark.bridge import executors
+        from trainmaster.engines.spark.bridge.line import CORES
+
+        cpus, nodes = executors.task_cpus(self._job.context), sum(self._job.tasks.values())
+        slots = sum(int(executor.amounts[CORES]) // cpus for executor in executors.read(self._job.context))
+        if slots <= nodes and not executors.is_true(self._job.context, "spark.dynamicAllocation.enabled"):
+            raise BadInput(
+                f"{nodes} nodes take all {slots} slots of the application, and none is left for tasks that feed them",
+                place="spark.executor.cores", mend="give each executor one more core than it has nodes: spark.executor.cores, "
+                "spark.cores.max, spark.task.cpus", anchor="no-feed",
+            )  # fmt: skip
+
+    @contextmanager
+    def _errors_of_functions(self) -> Iterator[None]:
+        """Turn the feed's error into that of the function that failed."""
+        try:
+            yield
+        except EngineFailed:
+            self._job.await_end(_END)
+            raise
