@@ -8,6 +8,7 @@ is `wait`, and the same question comes again.
     {op: claim, role, feed, round, partition, batch, feeder, size, rows...}  -> an answer of `Feed.claim`, or fail {why}
     {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
     {op: figures, role, feed, round, wait}                                  -> {do, read, lost, why}
+    {op: readers, role, feed, there}                                        -> {granted, least}, once these are there, or are not
     {op: end, role, feed}                                                   -> {do: done, rows}, once it was read; or lost
 """
 
@@ -22,6 +23,7 @@ from trainmaster.core.input.feeding import Claim, Feed, RingKey
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, UPLOADED
 from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.state import GRANTED
 from trainmaster.core.machine.stimuli import FeedEnded
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Feeders:
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
             "begin": self._begin, "claim": self._claim, "settle": self._settle, "figures": self._figures, "end": self._end,
+            "readers": self._readers,
         }  # fmt: skip
 
     async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -197,6 +200,16 @@ class Feeders:
         figures = feed.figures(question["round"])
         is_done = figures["partitions"] == figures["read"]
         return {"do": "figures", **figures} if is_done or figures["lost"] or not question["wait"] else None
+
+    def _readers(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Tell whether the readers have containers: all, or those that an elastic role cannot be without."""
+        _check(question, {"there": bool})
+        state, role = self._host.state, str(question["role"])
+        expected = self._expected(role)
+        granted = sum(state.tasks[task].hold == GRANTED for task in expected)
+        least = min(len(expected), state.known_job.roles[role].replicas.min)
+        is_answer = (granted >= least) == question["there"]
+        return {"do": "readers", "granted": granted, "least": least} if is_answer else None
 
     def _end(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         expected = self._expected(question["role"])
