@@ -46,7 +46,7 @@ session = builder.config("spark.driver.memory", "512m").config("spark.cores.max"
 context, folder = session.sparkContext, sys.argv[3]
 
 def begin(replicas=1, memory="1MiB", agreed=False, pace=0.0, **keys):
-    command = [os.environ["PYSPARK_PYTHON"], "-c", sys.argv[4], folder, str(pace)]
+    command = [sys.argv[6], "-c", sys.argv[4], folder, str(pace)]
     role = {"command": command, "replicas": replicas, "resources": {"cores": 0.05, "memory": "64MiB"},
             "feed": {"input": {"memory": memory, "agreed": agreed}}, "restart": {"scope": "task", "limit": 4}, **keys}
     return trainmaster.spark.run(session, trainmaster.Job(name="t", roles={"worker": role}))
@@ -63,6 +63,7 @@ def faults(run):
 
 exec(sys.argv[5])
 session.stop()
+tell(last=True)
 """
 READS = """
 import json, os, sys, time
@@ -85,15 +86,29 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-class Application:
-    """An application whose driver does `how`."""
+def processes(*words: str) -> list[int]:
+    """Return the processes whose command lines have all of these in them."""
+    known = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if all(word in line for word in words):
+            known.append(int(entry))
+    return known
 
-    def __init__(self, cluster: Cluster, folder: Path, how: str, properties: Mapping[str, str]) -> None:
-        self.cluster, self.folder = cluster, folder
+
+class Application:
+    """An application whose driver does `how`. `python`: of its executors; "": Spark's."""
+
+    def __init__(self, cluster: Cluster, folder: Path, how: str, python: str, properties: Mapping[str, str]) -> None:
+        self.cluster, self.folder, self.is_over = cluster, folder, False
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent), json.dumps(dict(properties)), str(folder), READS,
-             textwrap.dedent(how)],
-            env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": str(cluster.home.python)},
+             textwrap.dedent(how), str(cluster.home.python)],
+            env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable,
+                 "PYSPARK_PYTHON": python or str(cluster.home.python)},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=(folder / "driver.log").open("wb"), text=True,
         )  # fmt: skip
 
@@ -102,7 +117,9 @@ class Application:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, (self.folder / "driver.log").read_text()[-6000:]
-        return json.loads(line)
+        answer = json.loads(line)
+        self.is_over = "last" in answer
+        return answer
 
     def notes(self, job: str) -> dict[str, list[str]]:
         """Return what the attempts of a job have noted, by index and attempt: their pid, and the values of each batch."""
@@ -119,15 +136,11 @@ class Application:
 
     def executors(self) -> list[int]:
         """Return the JVMs of its executors."""
-        known = []
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                line = Path(f"/proc/{entry}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"CoarseGrainedExecutorBackend" in line and str(self.cluster.folder).encode() in line:
-                known.append(int(entry))
-        return known
+        return processes("CoarseGrainedExecutorBackend", str(self.cluster.folder))
+
+    def masters(self) -> list[int]:
+        """Return the masters of its jobs."""
+        return processes("trainmaster.master", str(self.folder))
 
     def left(self, job: str) -> list[str]:
         """Return what there still is of a job: processes, sockets of rings, directories, shared memory."""
@@ -139,17 +152,49 @@ class Application:
 def start(cluster: Cluster, tmp_path: Path) -> Iterator[Any]:
     begun: list[Application] = []
 
-    def begin(how: str, **properties: str) -> Application:
-        begun.append(
-            Application(cluster, tmp_path, how, {f"spark.{name}": value for name, value in properties.items()})
-        )
+    def begin(how: str, python: str = "", **properties: str) -> Application:
+        named = {f"spark.{name}": value for name, value in properties.items()}
+        begun.append(Application(cluster, tmp_path, how, python, named))
         return begun[-1]
 
     yield begin
     for application in begun:
+        if application.is_over:
+            application.process.wait(LONG)
         application.process.kill()
         application.process.wait()
         until(lambda application=application: not application.executors(), LONG, what="its executors end")
+        until(lambda application=application: not application.masters(), LONG, what="the masters of its jobs end")
+
+
+def test_feeders_on_another_host_reach_the_reader_by_a_stream(start: Any, cluster: Cluster, tmp_path: Path) -> None:
+    # Executors are hosts of their own as far as their Python sees: over what a kernel calls itself lies a file of the executor's.
+    wrapper = tmp_path / "python"
+    wrapper.write_text(
+        f"""#!/bin/sh
+        [ -e boot_id ] || cat /proc/sys/kernel/random/uuid > boot_id
+        exec unshare --mount sh -ec 'mount --bind boot_id /proc/sys/kernel/random/boot_id; exec "$@"' sh {cluster.home.python} "$@"
+        """
+    )
+    wrapper.chmod(0o755)
+    how = """
+        def seen(index, rows):
+            with open("/proc/sys/kernel/random/boot_id") as host, open(os.path.join(folder, f"{index}.host"), "w") as note:
+                note.write(host.read())
+            yield from rows
+        run = begin(pace=0.02)
+        with Feed(session, run) as feed:
+            feed.put(numbered(3000, 6, 5000).mapPartitionsWithIndex(seen), rows=20)
+        tell(job=run.id, state=run.wait(200, check=False)["state"], faults=faults(run))
+    """
+    application = start(how, str(wrapper))
+    end = application.told()
+    assert (end["state"], end["faults"]) == ("succeeded", [])
+    assert sorted(application.values(end["job"])) == list(range(3000))
+    assert len({path.read_text() for path in tmp_path.glob("*.host")}) == 2, (
+        "both executors fed, of which one has the reader"
+    )
+    assert application.told() == {"last": True}
 
 
 @pytest.mark.parametrize("lost", ["feeder", "reader", "node"])
@@ -181,6 +226,7 @@ def test_a_lost_executor_costs_no_row(start: Any, cluster: Cluster, lost: str) -
     repeated = sum(count > 1 for count in counts.values())
     # What the last reports before its death did not say is read again: at most what the ring had, and what was on its way.
     assert repeated <= (0 if lost == "feeder" else 1000)
+    assert application.told() == {"last": True}
     until(lambda: not application.left(job), LONG, what=lambda: application.left(job))
 
 
@@ -247,6 +293,7 @@ def test_a_feeder_that_raises_is_the_drivers_error_and_the_next_run_works(start:
     assert (application.folder / "tries").read_text() == "x" * tries
     assert end["state"] == "succeeded"
     assert sorted(application.values(end["job"])) == list(range(100))
+    assert application.told() == {"last": True}
 
 
 def test_speculation_over_feeders_puts_no_row_twice(start: Any) -> None:
@@ -275,6 +322,7 @@ def test_speculation_over_feeders_puts_no_row_twice(start: Any) -> None:
     assert (end["state"], end["faults"]) == ("succeeded", [])
     assert (application.folder / "second").exists(), "Spark began a second try"
     assert sorted(application.values(end["job"])) == list(range(6000))
+    assert application.told() == {"last": True}
 
 
 def test_odd_data_and_several_feeds_in_one_application(start: Any) -> None:
@@ -321,3 +369,4 @@ def test_odd_data_and_several_feeds_in_one_application(start: Any) -> None:
     for index, case in enumerate(application.told()["beside"]):
         assert (case["state"], case["error"]) == ("succeeded", "")
         assert sorted(application.values(case["job"])) == list(range(index * 1000, index * 1000 + 900))
+    assert application.told() == {"last": True}
