@@ -69,6 +69,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"src/trainmaster/engines/(contract|registry|changes|runtime_archive)\.py", r"tests/(chaos|simulation)/|\[(local|netns)", ALL),
     (r"src/trainmaster/engines/local/", r"\[local|test_kills|test_one_copy", r"kubernetes-client"),
     (r"src/trainmaster/integrations/", r"dialects", NO_TEST),
+    (r"src/trainmaster/((runtime|data)/feed/|agent/input/feeds|core/input/feed|master/connections/feeders)", r"test_(spark_)?feed", ALL),
     (r"src/trainmaster/(frameworks|runtime)/", r"tests/frameworks/|test_digits|test_channel", ALL),
     (ALL, r"tests/(chaos|simulation|web)/|\[local", ALL),
 )  # fmt: skip

@@ -24,6 +24,7 @@ from trainmaster.core.machine.events import decode
 from trainmaster.log.reader import Reader, replay
 from trainmaster.spark.feed import link_of
 
+pytestmark = pytest.mark.full
 PROGRAM = Path(__file__).parents[1] / "programs" / "feed_elsewhere.py"
 # It becomes another host: what a kernel calls itself is read from a file, over which another one is laid.
 ELSEWHERE = 'mount --bind "$1" /proc/sys/kernel/random/boot_id; shift; exec "$@"'
@@ -94,7 +95,6 @@ def test_readers_of_other_hosts_read_each_row_in_step(netns: Netns) -> None:
     assert 2980 - 2 * fed["rows"] < 400
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("seconds", [1, 20])
 def test_a_network_that_is_cut_in_the_middle_loses_and_doubles_nothing(netns: Netns, seconds: int) -> None:
     feed = {"input": {"memory": "1MiB", "agreed": False}}

@@ -64,7 +64,6 @@ def test_gpus_of_a_role_are_those_that_spark_gives(version: str, tmp_path: Path)
             engine.close()
 
 
-@pytest.mark.soak  # it has not passed yet
 def test_executors_come_for_a_job_and_go_when_it_has_ended(tmp_path: Path) -> None:
     properties = {
         "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",

@@ -91,6 +91,7 @@ class Fed:
 
 def test_two_ranks_read_the_same_number_of_rows() -> None:
     fed = Fed()
+    assert fed.master.ask("readers", there=True) == {"do": "readers", "granted": 2, "least": 2}
     partitions = [range(2000), range(5000, 5030), range(0), range(9000, 9950)]
     fed.put(partitions)
     rows = fed.master.ask("end")["rows"]

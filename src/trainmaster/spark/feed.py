@@ -5,9 +5,9 @@
         feed.put(rdd, epochs=3)
     run.wait()
 
-Each partition is fed by a task of Spark's, which writes into the memory of a reader on its host. Each row is read once: a partition that
-Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in the same order, each
-time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
+Each partition is fed by a task of Spark's, which writes into the memory of a reader, on its own host where it can. Each row is read
+once: a partition that Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in
+the same order, each time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
 
 The module needs no pyspark of its own: it uses the context that it is given.
 """
@@ -33,6 +33,7 @@ from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
 from trainmaster.spark import context_of, feeding
+from trainmaster.spark.giving_way import giving_way, wait_for_readers
 
 if TYPE_CHECKING:
     from trainmaster.client.api import Run
@@ -124,13 +125,18 @@ class Feed:
 
     def _run(self, number: int, partitions: list[int] | None) -> None:
         """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile."""
+        wait_for_readers(self._ask)
         self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
         self._context.addJobTag(self._tag)
+        gave_way = threading.Event()
         try:
-            self._context.runJob(self._rounds[number], list, partitions)
+            with giving_way(
+                self._link, lambda: self._context.cancelJobsWithTag(self._tag), self._has_ended
+            ) as gave_way:
+                self._context.runJob(self._rounds[number], list, partitions)
         except Exception as error:
             figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
-            if self._has_ended.is_set():
+            if self._has_ended.is_set() or gave_way.is_set():
                 return
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
                 raise

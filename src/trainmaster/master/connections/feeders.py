@@ -9,6 +9,7 @@ is `wait`, and the same question comes again.
     {op: exchange, role, feed, feeder, size, rows, host, gone}               -> an answer of `Feed.exchange`, or fail {why}
     {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
     {op: figures, role, feed, round, wait}                                  -> {do, read, lost, why}
+    {op: readers, role, feed, there}                                        -> {granted, least}, once these are there, or are not
     {op: end, role, feed}                                                   -> {do: done, rows}, once it was read; or lost
 """
 
@@ -23,6 +24,7 @@ from trainmaster.core.input.feeding import Claim, Feed, RingKey
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, UPLOADED
 from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.state import GRANTED
 from trainmaster.core.machine.stimuli import FeedEnded
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Feeders:
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
             "begin": self._begin, "claim": self._claim, "exchange": self._exchange,
-            "settle": self._settle, "figures": self._figures, "end": self._end,
+            "settle": self._settle, "figures": self._figures, "readers": self._readers, "end": self._end,
         }  # fmt: skip
 
     async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -222,6 +224,16 @@ class Feeders:
         figures = feed.figures(question["round"])
         is_done = figures["partitions"] == figures["read"]
         return {"do": "figures", **figures} if is_done or figures["lost"] or not question["wait"] else None
+
+    def _readers(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Tell whether the readers have containers: all, or those that an elastic role cannot be without."""
+        _check(question, {"there": bool})
+        state, (role, name) = self._host.state, self._key(question)
+        expected = self._expected(role, name)
+        granted = sum(state.tasks[task].hold == GRANTED for task in expected)
+        least = min(len(expected), state.known_job.roles[role].replicas.min)
+        is_answer = (granted >= least) == question["there"]
+        return {"do": "readers", "granted": granted, "least": least} if is_answer else None
 
     def _end(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         role, name = self._key(question)
