@@ -185,7 +185,7 @@ def test_a_model_transforms_and_is_saved(version: str, tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text() == "traced\n", "executors run the model, and trace nothing"
     words = [
         "BadInput: transform needs export_dir", "BadInput: transform needs output_mapping", "has no 'even'; it has odd, serving_default",
-        "has no 'z'; it has x", "has no 'nay'; it has ok, y", "output y has 1 rows for", "TypeError: Could not convert",
+        "has no 'z'; it has x", "has no 'nay'; it has ok, y", "output y has 1 rows for", "Could not convert [1] to dict",
         "TypeError: Unsupported",
         "BadInput: fit needs input_mapping", "BadInput: fit needs tfrecord_dir",
     ]  # fmt: skip
