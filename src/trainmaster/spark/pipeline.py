@@ -108,7 +108,10 @@ HasTFRecordDir: Any = _has(
 )
 
 
-class HasNumPS(_has("NumPS", "num_ps", "Number of PS nodes in cluster", _INT), HasDriverPSNodes):
+_NumPS: Any = _has("NumPS", "num_ps", "Number of PS nodes in cluster", _INT)
+
+
+class HasNumPS(_NumPS, HasDriverPSNodes):
     """Number of PS nodes in cluster, and where they run."""
 
 
