@@ -270,7 +270,16 @@ def test_an_older_feeder_is_refused_and_a_lost_reader_means_again() -> None:
     feed.lose((task, 1), "worker died")
     assert feed.claim(ask(0, 1, feeder=2)) == {"do": "again", "why": "worker died"}
     assert feed.claim(ask(0, 0, feeder=3)) is None, "nothing goes to one rank before the other is back"
-    word = {"host": "h", "socket": "s", "address": "", "supply": 0, "delivered": 0, "room": 100, "largest": 100, "stopped": False}
+    word = {
+        "host": "h",
+        "socket": "s",
+        "address": "",
+        "supply": 0,
+        "delivered": 0,
+        "room": 100,
+        "largest": 100,
+        "stopped": False,
+    }
     feed.heard((task, 2), word)
     assert feed.claim(ask(0, 0, feeder=4)) is not None
 

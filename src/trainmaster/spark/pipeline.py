@@ -77,30 +77,30 @@ def _has(title: str, name: str, text: str, convert: Callable[[Any], Any]) -> Any
 
 
 _INT, _TEXT, _BOOL = TypeConverters.toInt, TypeConverters.toString, TypeConverters.toBoolean
-HasBatchSize = _has("BatchSize", "batch_size", "Number of records per batch", _INT)
-HasClusterSize = _has("ClusterSize", "cluster_size", "Number of nodes in the cluster", _INT)
-HasDriverPSNodes = _has("DriverPSNodes", "driver_ps_nodes", "Run PS nodes on driver locally", _BOOL)
-HasEpochs = _has("Epochs", "epochs", "Number of epochs to train", _INT)
-HasExportDir = _has("ExportDir", "export_dir", "Directory to export saved_model", _TEXT)
-HasGraceSecs = _has("GraceSecs", "grace_secs", "Number of seconds to wait after feeding data", _INT)
-HasInputMapping = _has(
+HasBatchSize: Any = _has("BatchSize", "batch_size", "Number of records per batch", _INT)
+HasClusterSize: Any = _has("ClusterSize", "cluster_size", "Number of nodes in the cluster", _INT)
+HasDriverPSNodes: Any = _has("DriverPSNodes", "driver_ps_nodes", "Run PS nodes on driver locally", _BOOL)
+HasEpochs: Any = _has("Epochs", "epochs", "Number of epochs to train", _INT)
+HasExportDir: Any = _has("ExportDir", "export_dir", "Directory to export saved_model", _TEXT)
+HasGraceSecs: Any = _has("GraceSecs", "grace_secs", "Number of seconds to wait after feeding data", _INT)
+HasInputMapping: Any = _has(
     "InputMapping", "input_mapping", "Mapping of input DataFrame column to input tensor", TFTypeConverters.toDict
 )
-HasInputMode = _has("InputMode", "input_mode", "Input data feeding mode (0=TENSORFLOW, 1=SPARK)", _INT)
-HasMasterNode = _has("MasterNode", "master_node", "Job name of master/chief worker node", _TEXT)
-HasModelDir = _has("ModelDir", "model_dir", "Path to save/load model checkpoints", _TEXT)
-HasOutputMapping = _has(
+HasInputMode: Any = _has("InputMode", "input_mode", "Input data feeding mode (0=TENSORFLOW, 1=SPARK)", _INT)
+HasMasterNode: Any = _has("MasterNode", "master_node", "Job name of master/chief worker node", _TEXT)
+HasModelDir: Any = _has("ModelDir", "model_dir", "Path to save/load model checkpoints", _TEXT)
+HasOutputMapping: Any = _has(
     "OutputMapping", "output_mapping", "Mapping of output tensor to output DataFrame column", TFTypeConverters.toDict
 )
-HasProtocol = _has("Protocol", "protocol", "Network protocol for Tensorflow (grpc|rdma)", _TEXT)
-HasReaders = _has("Readers", "readers", "number of reader/enqueue threads", _INT)
-HasSignatureDefKey = _has(
+HasProtocol: Any = _has("Protocol", "protocol", "Network protocol for Tensorflow (grpc|rdma)", _TEXT)
+HasReaders: Any = _has("Readers", "readers", "number of reader/enqueue threads", _INT)
+HasSignatureDefKey: Any = _has(
     "SignatureDefKey", "signature_def_key", "Identifier for a specific saved_model signature", _TEXT
 )
-HasSteps = _has("Steps", "steps", "Maximum number of steps to train", _INT)
-HasTagSet = _has("TagSet", "tag_set", "Comma-delimited list of tags identifying a saved_model metagraph", _TEXT)
-HasTensorboard = _has("Tensorboard", "tensorboard", "Launch tensorboard process", _BOOL)
-HasTFRecordDir = _has(
+HasSteps: Any = _has("Steps", "steps", "Maximum number of steps to train", _INT)
+HasTagSet: Any = _has("TagSet", "tag_set", "Comma-delimited list of tags identifying a saved_model metagraph", _TEXT)
+HasTensorboard: Any = _has("Tensorboard", "tensorboard", "Launch tensorboard process", _BOOL)
+HasTFRecordDir: Any = _has(
     "TFRecordDir",
     "tfrecord_dir",
     "Path to temporarily export a DataFrame as TFRecords (for InputMode.TENSORFLOW apps)",
@@ -108,11 +108,14 @@ HasTFRecordDir = _has(
 )
 
 
-class HasNumPS(_has("NumPS", "num_ps", "Number of PS nodes in cluster", _INT), HasDriverPSNodes):  # type: ignore[misc]
+_NumPS: Any = _has("NumPS", "num_ps", "Number of PS nodes in cluster", _INT)
+
+
+class HasNumPS(_NumPS, HasDriverPSNodes):
     """Number of PS nodes in cluster, and where they run."""
 
 
-class TFParams(Params):  # type: ignore[misc]
+class TFParams(Params):
     """Params beside a namespace of arguments, `args`."""
 
     args: Any = None
@@ -125,7 +128,7 @@ class TFParams(Params):  # type: ignore[misc]
         return merged
 
 
-class _Kept(MLWritable, MLReadable):  # type: ignore[misc]
+class _Kept(MLWritable, MLReadable):
     """Saving and loading, by Spark's format of params; what the object was made of is pickled into it."""
 
     def _content(self) -> tuple[Any, ...]:
@@ -141,7 +144,7 @@ class _Kept(MLWritable, MLReadable):  # type: ignore[misc]
         return _Reader(cls)
 
 
-class _Writer(MLWriter):  # type: ignore[misc]
+class _Writer(MLWriter):
     def __init__(self, instance: Any) -> None:
         super().__init__()
         self._instance = instance
@@ -151,7 +154,7 @@ class _Writer(MLWriter):  # type: ignore[misc]
         DefaultParamsWriter.saveMetadata(self._instance, path, self.sc, extraMetadata={"content": content})
 
 
-class _Reader(MLReader):  # type: ignore[misc]
+class _Reader(MLReader):
     def __init__(self, kind: Any) -> None:
         super().__init__()
         self._kind = kind
@@ -166,7 +169,7 @@ class _Reader(MLReader):  # type: ignore[misc]
 
 class TFModel(
     Model, TFParams, HasInputMapping, HasOutputMapping, HasBatchSize, HasModelDir, HasExportDir, HasSignatureDefKey, HasTagSet, _Kept
-):  # type: ignore[misc]  # fmt: skip
+):  # fmt: skip
     """A SavedModel in `export_dir`. `transform` gives a row of the output mapping's columns for each row, and those alone.
 
     Each executor's Python loads the model, and keeps it for later tasks.
@@ -210,7 +213,7 @@ class TFModel(
 class TFEstimator(
     Estimator, TFParams, HasInputMapping, HasClusterSize, HasNumPS, HasInputMode, HasMasterNode, HasProtocol, HasGraceSecs,
     HasTensorboard, HasModelDir, HasExportDir, HasTFRecordDir, HasBatchSize, HasEpochs, HasReaders, HasSteps, _Kept,
-):  # type: ignore[misc]  # fmt: skip
+):  # fmt: skip
     """Trains by `train_fn(args, ctx)` on a cluster. `args` are the arguments with all params, or a list that was given as arguments.
 
     `export_fn(args)` is called after that, on one executor. In InputMode.SPARK the columns of the input mapping are fed, in the order of
@@ -254,7 +257,8 @@ class TFEstimator(
         cluster.shutdown(grace_secs=args.grace_secs)
         if self.export_fn is not None:
             _export(context, self.export_fn, arguments)
-        return self._copyValues(TFModel(self.args))
+        model: TFModel = self._copyValues(TFModel(self.args))
+        return model
 
     def _record_directory(self, dataset: DataFrame, columns: list[str]) -> str:
         if dfutil.isLoadedDF(dataset):

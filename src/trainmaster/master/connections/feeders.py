@@ -147,11 +147,12 @@ class Feeders:
 
     def _expected(self, role: str, name: str) -> list[str]:
         """Return the tasks whose programs read a feed, or are still to begin. `role`: its own; others may share it."""
-        roles = [
-            other.name for other in self._roles() if name in other.feed and role in (other.name, other.feed[name].share)
-        ]
-        tasks = [task for other in roles for task in self._host.state.members_of(other)]
+        tasks = [task for other in self._readers_of(role, name) for task in self._host.state.members_of(other.name)]
         return [task.key for task in tasks if not task.final and task.phase not in _OVER]
+
+    def _readers_of(self, role: str, name: str) -> list[Any]:
+        """Return the roles that read a feed. `role`: its own."""
+        return [other for other in self._roles() if name in other.feed and role in (other.name, other.feed[name].share)]
 
     def _roles(self) -> Iterable[Any]:
         job = self._host.state.job
@@ -231,7 +232,7 @@ class Feeders:
         state, (role, name) = self._host.state, self._key(question)
         expected = self._expected(role, name)
         granted = sum(state.tasks[task].hold == GRANTED for task in expected)
-        least = min(len(expected), state.known_job.roles[role].replicas.min)
+        least = min(len(expected), sum(reader.replicas.min for reader in self._readers_of(role, name)))
         is_answer = (granted >= least) == question["there"]
         return {"do": "readers", "granted": granted, "least": least} if is_answer else None
 

@@ -54,8 +54,8 @@ def image_column(name: str, images: Sequence[Any], first: int, shape: Shape | No
         _, height, width, channels, mode, data = image
         own = (height, width, channels)
         if mode % _DEPTH or height < 1 or len(data) != height * width * channels:
-            found = f"{len(data):,} bytes of mode {mode}, height {height}, width {width} and {channels} channels"
-            raise wrong(name, number, "an image with a byte for each channel of a pixel", found)
+            present = f"{len(data):,} bytes of mode {mode}, height {height}, width {width} and {channels} channels"
+            raise wrong(name, number, "an image with a byte for each channel of a pixel", present)
         shape = shape or own
         if own != shape:
             raise wrong(name, number, f"an image of shape {shape}", f"one of shape {own}; {RAGGED}")

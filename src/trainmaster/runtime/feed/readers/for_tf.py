@@ -67,9 +67,9 @@ class _Form:
     def parts(self, batch: Batch) -> list[Any]:
         column = batch.columns.get(self.name)
         if column is None or (_type_of(column), column.shape) != (self.type, self.shape):
-            found = "no such column" if column is None else f"{_type_of(column)} of shape {column.shape}"
+            present = "no such column" if column is None else f"{_type_of(column)} of shape {column.shape}"
             raise FeedError(
-                f"batch {batch.number}, column {self.name!r}: expected {self.type} of shape {self.shape}, found {found}"
+                f"batch {batch.number}, column {self.name!r}: expected {self.type} of shape {self.shape}, found {present}"
             )
         if column.kind == "fixed":
             return [numbers(batch, self.name)]
