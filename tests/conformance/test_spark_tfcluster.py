@@ -126,7 +126,7 @@ def run(function, arguments, count, servers=0, **options):
 jobs = lambda: len(os.listdir(os.path.join(os.environ["TRAINMASTER_STATE_DIR"], "jobs")))
 out["numbers"] = [error_of(run, passes, None, 2, 2), error_of(run, passes, None, 2, 1, master_node="chief", eval_node=True)]
 out["not pickled"] = [error_of(run, passes, threading.Lock(), 1), error_of(run, lambda args, ctx: sc.version, None, 1)]
-out["mode"] = error_of(run, passes, None, 2, input_mode=TFCluster.InputMode.SPARK)
+out["mode"] = error_of(run, passes, None, 2, 1, input_mode=TFCluster.InputMode.SPARK, driver_ps_nodes=True)
 out["jobs"] = os.path.exists(os.environ["TRAINMASTER_STATE_DIR"] + "/jobs") and jobs()
 out["failed"] = error_of(run, fails, None, 2)
 out["again"] = error_of(run, passes, None, 2)  # a second run after a failed one
@@ -241,7 +241,7 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
         assert "at least one worker or master is needed" in error["words"]
     assert "tf_args cannot be pickled: TypeError" in out["not pickled"][0]["words"]
     assert "map_fun cannot be pickled" in out["not pickled"][1]["words"]
-    assert "InputMode.SPARK is not there yet" in out["mode"]["words"]
+    assert "driver_ps_nodes needs functions that read their data" in out["mode"]["words"]
     assert not out["jobs"], "nothing was started"
 
     failed = out["failed"]

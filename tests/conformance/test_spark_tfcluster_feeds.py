@@ -126,12 +126,11 @@ def test_training(version: str, tmp_path: Path) -> None:
     assert out["failed"]["type"] == "JobFailed"
     assert "RuntimeError: no such digit" in out["failed"]["words"]
     happened = float(out["failed"]["words"].partition("no such digit, at ")[2].split()[0])
-    assert out["failed"]["raised"] - happened < 20
+    assert out["failed"]["raised"] - happened < 20  # 2.5 s at a load of 20
     assert "no such digit" in out["at shutdown"]["words"]
     assert "4 nodes take all 4 slots of the application" in out["no slot"]["words"]
     assert "eval_node needs functions that read their data" in out["mode"]["words"]
     assert "the functions of this cluster read their data" in out["not fed"]["words"]
-    print({name: out[name] for name in ("stops", "never")}, out["failed"]["raised"] - happened)
 
 
 INFER = (
@@ -150,8 +149,7 @@ def answers(args, ctx):
 parts = sc.parallelize([0, 1, 2, 3], 4).flatMap(lambda part: range(part * 10_000, part * 10_000 + 10 + 900 * part))
 cluster = TFCluster.run(sc, answers, place, 2, 0, input_mode=SPARK)
 results = cluster.inference(parts)
-out["rows"] = results.map(lambda result: result[0]).glom().collect()
-out["same"] = parts.glom().collect() == out["rows"]
+out["same"] = parts.glom().collect() == results.map(lambda result: result[0]).glom().collect()
 out["again"] = results.count()
 out["nodes"] = sorted(results.map(lambda result: result[1]).distinct().collect())
 out["kinds"] = repr(results.first())
@@ -197,18 +195,58 @@ out["not wanted"] = error_of(cluster.shutdown)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_inference(version: str, tmp_path: Path) -> None:
     out = drive(version, CONTEXT + INFER, tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert out["same"], out["rows"]
+    assert out["same"]
     assert out["again"] == sum(10 + 900 * part for part in range(4))
     assert out["nodes"] == [0, 1]
     assert out["kinds"].startswith("(0, ")
     assert out["kinds"].endswith("[None, b'x', 'y'])")
     assert out["take"] == 3
     assert out["empty"] == []
-    assert "this feed gives results: train with another feed" in out["train"]["words"]
+    assert "feed 'input' is for inference, and cannot be for training too" in out["train"]["words"]
     assert out["after a loss"]
     assert "1 rows of the last batch have no result: give one result a row" in out["at shutdown"]["words"]
     assert "read it with train_mode=False" in out["not wanted"]["words"]
     for error in out["too few"], out["no results"]:
         assert error["type"] == "Py4JJavaError"
-        assert error["took"] < 60
-        print(error["took"], error["words"][:3000])
+        assert "the job has failed: " in error["words"] or "it may have ended" in error["words"]
+
+
+STREAM = (
+    COMMON
+    + """
+from pyspark.sql import SparkSession
+from pyspark.streaming import StreamingContext
+session = SparkSession(sc)
+cluster = TFCluster.run(sc, reads, [place, "s"], 2, 0, input_mode=SPARK)
+ssc = StreamingContext(sc, 1)
+cluster.train(ssc.queueStream([sc.parallelize(range(first, first + 100), 2) for first in range(0, 500, 100)]))
+counted = []
+ssc.queueStream([sc.parallelize([first]) for first in range(5)]).foreachRDD(lambda rdd: counted.append(rdd.count()))
+ssc.start()
+while sum(counted) < 5:
+    time.sleep(0.1)
+ssc.stop(stopSparkContext=False, stopGraceFully=True)
+cluster.shutdown(ssc)
+out["stream"] = both("s")
+
+os.mkdir(os.path.join(place, "rows"))
+for number in range(3):
+    with open(os.path.join(place, "rows", f"{number}.json"), "w") as file:
+        file.writelines(json.dumps({"value": number * 100 + row}) + "\\n" for row in range(100))
+cluster = TFCluster.run(sc, reads, [place, "q"], 1, 0, input_mode=SPARK)
+rows = session.readStream.schema("value long").option("maxFilesPerTrigger", 1).json(os.path.join(place, "rows"))
+query = rows.writeStream.foreachBatch(cluster.train_batch).option("checkpointLocation", os.path.join(place, "checkpoint"))
+query = query.trigger(availableNow=True).start()
+query.awaitTermination()
+cluster.shutdown()
+out["structured"] = read("q-0")
+"""
+)
+
+
+def test_streams(tmp_path: Path) -> None:
+    out = drive(VERSIONS[0], CONTEXT + STREAM, tmp_path, PYSPARK_PYTHON=sys.executable)
+    first, second = out["stream"]
+    assert len(first) == len(second)
+    assert len({*first, *second}) == len(first) + len(second) >= 400
+    assert sorted(out["structured"]) == list(range(300))

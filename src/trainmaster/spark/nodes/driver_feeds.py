@@ -27,16 +27,17 @@ class DriverFeeds:
         self._lock = threading.Lock()
         self._locks = {name: threading.Lock() for name in names}
         self._feeds: dict[str, Feed] = {}
+        self._uses: dict[str, str] = {}  # feed -> training or inference
 
     def put(self, name: str, data: Any, epochs: int = 1) -> None:
         """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
-        self._check_name(name)
+        self._check(name, "training")
         with self._locks[name], self._errors_of_functions():
             self._feed(name).put(data, epochs=epochs, rows=_ROWS)
 
     def map(self, name: str, data: Any) -> Any:
         """Return an RDD of results, as `Feed.map` does. Raises as `put`."""
-        self._check_name(name)
+        self._check(name, "inference")
         with self._errors_of_functions():
             return self._feed(name).map(data, rows=_ROWS)
 
@@ -64,12 +65,18 @@ class DriverFeeds:
                 self._feeds[name] = Feed(self._job.context, self._job.run, name, self._role)
             return self._feeds[name]
 
-    def _check_name(self, name: str) -> None:
+    def _check(self, name: str, use: str) -> None:
+        """Raise BadInput where a feed cannot be used so, and JobFailed where the job has failed."""
         self._job.check()
         if name not in self._locks:
             raise BadInput(
                 f"the cluster has no feed {name!r}", place=f"qname: {name}", mend=f"name one of run(queues=...): {', '.join(self._locks)}",
                 anchor="no-feed",
+            )  # fmt: skip
+        if self._uses.setdefault(name, use) != use:
+            raise BadInput(
+                f"feed {name!r} is for {self._uses[name]}, and cannot be for {use} too", place=f"qname: {name}",
+                mend="name another one in run(queues=...), and read it in the function", anchor="no-feed",
             )  # fmt: skip
         self._check_slots()
 
@@ -93,5 +100,6 @@ class DriverFeeds:
         try:
             yield
         except EngineFailed:
-            self._job.await_end(_END)
+            if self._job.ends_within(_END):
+                self._job.check()
             raise

@@ -159,6 +159,11 @@ class FunctionJob:
                 raise TimeoutError(f"{self.id} has not ended after {timeout:g} s, and was killed")
         self.check()
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the job's end, at most so long; tell whether it has ended."""
+        with self._news:
+            return self._news.wait_for(lambda: self._end is not None, seconds)
+
     def check(self) -> None:
         """Raise JobFailed, with the last lines of the task that failed first, where the job has failed."""
         from trainmaster.client.api import failed
