@@ -149,6 +149,10 @@ class Application:
         """Return the JVMs of its executors."""
         return processes("CoarseGrainedExecutorBackend", str(self.cluster.folder))
 
+    def driver(self) -> list[int]:
+        """Return the JVM of its driver, which notices the end of its Python."""
+        return processes("org.apache.spark.deploy.SparkSubmit", str(self.cluster.folder))
+
     def masters(self) -> list[int]:
         """Return the masters of its jobs."""
         return processes("trainmaster.master", str(self.folder))
@@ -175,6 +179,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Any]:
         application.process.kill()
         application.process.wait()
         until(lambda application=application: not application.executors(), LONG, what="its executors end")
+        until(lambda application=application: not application.driver(), LONG, what="its driver's JVM ends")
         until(lambda application=application: not application.masters(), LONG, what="the masters of its jobs end")
 
 
