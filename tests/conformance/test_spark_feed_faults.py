@@ -61,6 +61,17 @@ def tell(**facts):
 def faults(run):
     return [str(fault) for feed in audit(replay(Reader(Past(run.id).storage), decode)).feeds for fault in feed.faults]
 
+def case(data, memory="1MiB", **keys):
+    run = begin(memory=memory, **keys)
+    error = ""
+    try:
+        with Feed(session, run) as feed:
+            feed.put(data)
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+        run.kill()
+    return {"job": run.id, "state": run.wait(200, check=False)["state"], "error": error}
+
 exec(sys.argv[5])
 session.stop()
 tell(last=True)
@@ -138,6 +149,10 @@ class Application:
         """Return the JVMs of its executors."""
         return processes("CoarseGrainedExecutorBackend", str(self.cluster.folder))
 
+    def driver(self) -> list[int]:
+        """Return the JVM of its driver, which notices the end of its Python."""
+        return processes("org.apache.spark.deploy.SparkSubmit", str(self.cluster.folder))
+
     def masters(self) -> list[int]:
         """Return the masters of its jobs."""
         return processes("trainmaster.master", str(self.folder))
@@ -164,6 +179,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Any]:
         application.process.kill()
         application.process.wait()
         until(lambda application=application: not application.executors(), LONG, what="its executors end")
+        until(lambda application=application: not application.driver(), LONG, what="its driver's JVM ends")
         until(lambda application=application: not application.masters(), LONG, what="the masters of its jobs end")
 
 
@@ -327,23 +343,11 @@ def test_speculation_over_feeders_puts_no_row_twice(start: Any) -> None:
 
 def test_odd_data_and_several_feeds_in_one_application(start: Any) -> None:
     how = """
-        def case(data, memory="1MiB", **keys):
-            run = begin(memory=memory, **keys)
-            error = ""
-            try:
-                with Feed(session, run) as feed:
-                    feed.put(data)
-            except Exception as failure:
-                error = f"{type(failure).__name__}: {failure}"
-                run.kill()
-            return {"job": run.id, "state": run.wait(200, check=False)["state"], "error": error}
         tell(**case(context.parallelize([], 3)))
         tell(**case(context.emptyRDD()))
         tell(**case(context.parallelize(range(5), 12)))
         tell(**case(context.parallelize([{"value": None if n % 3 else n} for n in range(9)], 2)))
         tell(**case(numbered(1, 1, 200_000)))
-        tell(**case(numbered(1, 1, 2_000_000)))
-        tell(**case(numbered(1, 1), memory="900TiB"))
         answers = [None, None]
         def beside(index):
             answers[index] = case(context.parallelize(range(index * 1000, index * 1000 + 900), 3))
@@ -359,14 +363,23 @@ def test_odd_data_and_several_feeds_in_one_application(start: Any) -> None:
         case = application.told()
         assert (case["state"], case["error"]) == ("succeeded", "")
         assert sorted(application.values(case["job"]), key=str) == sorted(rows, key=str)
+    for index, case in enumerate(application.told()["beside"]):
+        assert (case["state"], case["error"]) == ("succeeded", "")
+        assert sorted(application.values(case["job"])) == list(range(index * 1000, index * 1000 + 900))
+    assert application.told() == {"last": True}
+
+
+def test_a_row_or_a_ring_that_is_too_large_is_named(start: Any) -> None:
+    how = """
+        tell(**case(numbered(1, 1, 2_000_000)))
+        tell(**case(numbered(1, 1), memory="900TiB", restart={"scope": "never"}))
+    """
+    application = start(how)
     large = application.told()["error"]
-    assert "a row has 2,000,0" in large, large
+    assert "a row has 2,000,208 bytes" in large, large
     assert "a third of the feed's ring of 1,048,576: make the ring larger" in large
     no_room = application.told()
     assert no_room["state"] == "failed", no_room
     assert "EngineFailed" in no_room["error"]
     assert "the feed's ring needs 989,560,464,998,400 bytes of shared memory" in no_room["error"]
-    for index, case in enumerate(application.told()["beside"]):
-        assert (case["state"], case["error"]) == ("succeeded", "")
-        assert sorted(application.values(case["job"])) == list(range(index * 1000, index * 1000 + 900))
     assert application.told() == {"last": True}
