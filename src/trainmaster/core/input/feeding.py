@@ -62,6 +62,7 @@ class _Ring:
     host: str = ""
     socket: str = ""
     has_stopped: bool = False
+    exchanges: int = 0  # that it was given
     is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int, int]] = attrs.field(
         factory=dict
@@ -278,6 +279,7 @@ class Feed:
             return self._all_away(ask)
         ring = self._rings[key]
         ring.grant(ask)
+        ring.exchanges += 1
         self._exchanges += 1
         return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
 
@@ -363,7 +365,7 @@ class Feed:
                 or (room < ask.size <= ring.largest)
             ):
                 continue
-            need = (rows if self.agreed else 0, -room, key)
+            need = (rows if self.agreed else 0, -room, ring.exchanges, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
 

@@ -1,4 +1,4 @@
-"""Which feeder gets which results: those of the rows that it put, in their order.
+"""Pass results on to the feeder of their rows, in their order.
 
 A result comes as a file without a name, which the reader has written and its feeder reads. The owner only passes descriptors on. It keeps
 them while their feeder does not ask, as one does not whose own results are not taken; there are no more of them than batches in the ring.
