@@ -307,6 +307,11 @@ def test_a_feed_that_answers_has_no_rounds() -> None:
     answers = [feed.exchange(ask(0, 0, feeder=number)) for number in range(2)]
     assert sorted(answer["ring"] for answer in answers if answer) == [["worker:0", 1], ["worker:1", 1]]
     assert {answer["round"] for answer in answers if answer} == {1, 2}
+    tell(feed, "worker:0", 10), tell(feed, "worker:1", 10)
+    third, fourth = feed.exchange(ask(0, 0, feeder=3)), feed.exchange(ask(0, 0, feeder=4))
+    assert third is not None
+    assert fourth is not None
+    assert third["ring"] != fourth["ring"], "they take turns where both have room"
     assert set(feed.limits().values()) == {(None, False)}, "ranks read in no step"
     with pytest.raises(ValueError, match="gives results"):
         feed.begin(1)

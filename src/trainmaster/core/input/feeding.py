@@ -67,6 +67,7 @@ class _Ring:
     socket: str = ""
     address: str = ""  # host:port of its agent, for feeders of other hosts; "": it has none
     has_stopped: bool = False
+    exchanges: int = 0  # that it was given
     is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int, int]] = attrs.field(
         factory=dict
@@ -284,6 +285,7 @@ class Feed:
             return self._all_away(ask, near=True)
         ring = self._rings[key]
         ring.grant(ask)
+        ring.exchanges += 1
         self._exchanges += 1
         return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
 
@@ -384,7 +386,7 @@ class Feed:
                 or (room < ask.size <= ring.largest)
             ):
                 continue
-            need = (not is_near, rows if self.agreed else 0, -room, key)
+            need = (not is_near, rows if self.agreed else 0, -room, ring.exchanges, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
 
