@@ -358,6 +358,18 @@ def test_a_ring_of_another_host_gets_a_little_while_its_reader_starves(agreed: b
     assert feed.figures(0)["lost"] == [1], "the other partition alone"
 
 
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_feeder_that_waited_for_the_only_ring_gets_it_once_it_has_room(agreed: bool) -> None:
+    feed = opened(agreed, TASKS[:1])
+    assert feed.claim(ask(0, 0)) is not None
+    tell(feed, "worker:0", 10, room=100)
+    assert feed.claim(ask(0, 1, full="room")) is None, "the ring knows better than the word before"
+    tell(feed, "worker:0", 10, room=100, delivered=10)
+    answer = feed.claim(ask(0, 1, full="room", has_waited=True))
+    assert answer is not None
+    assert answer["do"] == "put"
+
+
 def test_a_ring_that_no_stream_reaches_is_named_with_its_address() -> None:
     feed = opened(tasks=())
     for task in TASKS[:2]:

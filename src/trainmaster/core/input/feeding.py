@@ -330,7 +330,9 @@ class Feed:
         if piece.ring is not None and not self._reaches(ask, piece.ring):  # older feeders may still write there
             return {"do": "unreachable", "why": self._where(piece.ring)}
         if piece.ring is None or ask.full:
-            if ask.full == "room" and piece.ring is not None:  # its agent's next word tells when there is some
+            if (
+                ask.full == "room" and piece.ring is not None and not ask.has_waited
+            ):  # its agent's next word tells when there is some
                 ring = self._rings[piece.ring]
                 ring.room = min(ring.room, ask.size - 1)
             key = self._choose(ask)

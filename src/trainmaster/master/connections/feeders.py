@@ -81,6 +81,8 @@ class Feeders:
                         self._settle_all()
                         return reply
                     await self._changed.wait()
+                    if question["op"] == "claim":  # what it said of a full ring is older than the agent's word
+                        question = {**question, "has_waited": True}
         gone = tuple(question["gone"]) if question.get("gone") else None
         return {"do": "wait", "why": self._wait_words(question), "ring_lives": gone in feed.rings}
 
