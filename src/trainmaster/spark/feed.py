@@ -7,7 +7,8 @@
 
 Each partition is fed by a task of Spark's, which writes into the memory of a reader on its host. Each row is read once: a partition that
 Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in the same order, each
-time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
+time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time). `frames` has the ways by
+which rows come to the tasks.
 
 The module needs no pyspark of its own: it uses the context that it is given.
 """
@@ -31,7 +32,7 @@ from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
-from trainmaster.spark import context_of, feeding
+from trainmaster.spark import context_of, feeding, frames
 
 if TYPE_CHECKING:
     from trainmaster.client.api import Run
@@ -65,13 +66,14 @@ class Feed:
 
         `rows`: of a batch at most; 0: about 1 MiB of them. Raises EngineFailed where the job has failed, and Spark's own errors.
         """
+        way = frames.way_of(data, ARCHIVE)
+        log.info("%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs):
-            partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
-            answer = self._ask("begin", partitions=partitions)
+            answer = self._ask("begin", partitions=way.partitions)
             if answer["do"] == "stop":
                 return
             task = feeding.Task(self._link, answer["round"], rows, ARCHIVE)
-            self._rounds[answer["round"]] = _feeders(data, task)
+            self._rounds[answer["round"]] = way.feeders(task)
             self._run(answer["round"], None)
             self._feed_lost()
 
@@ -181,25 +183,6 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
             raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")
         time.sleep(_LOOK)  # its master is about to begin
     return {**link, "socket": str(socket)}
-
-
-def _is_frame(data: Any) -> bool:
-    return hasattr(data, "mapInArrow")
-
-
-def _feeders(data: Any, task: feeding.Task) -> Any:
-    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where Spark can make them."""
-    if not _is_frame(data):
-        return data.mapPartitionsWithIndex(task)
-    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
-
-    try:
-        require_minimum_pandas_version()  # as Spark's own `mapInArrow` does
-        require_minimum_pyarrow_version()
-    except ImportError as error:
-        log.warning("the DataFrame is fed row by row; as batches of Arrow it would be much faster: %s", error)
-        return data.rdd.mapPartitionsWithIndex(task)
-    return data.mapInArrow(task.arrow, "batches long").rdd
 
 
 def _ship(context: Any) -> None:
