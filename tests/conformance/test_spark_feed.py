@@ -61,10 +61,10 @@ READS = """
 """
 
 
-def fed(tmp_path: Path, version: str, how: str, extra: str = "pass", **keys: Any) -> Any:
-    """Run a driver with a job of two readers, whose loop over the batches goes on with `extra`."""
+def fed(tmp_path: Path, version: str, how: str, extra: str = "pass", reads: str = READS, **keys: Any) -> Any:
+    """Run a driver with a job of two readers, programs of `reads`, whose loop over the batches goes on with `extra`."""
     role = {
-        "command": python(READS.format(extra=extra)), "replicas": 2, "resources": {"cores": 0.05, "memory": "64MiB"},
+        "command": python(reads.format(extra=extra)), "replicas": 2, "resources": {"cores": 0.05, "memory": "64MiB"},
         "feed": {"input": {"memory": "4MiB"}}, **keys,
     }  # fmt: skip
     with own_spark(version) as cluster:

@@ -8,6 +8,7 @@
 Each partition is fed by a task of Spark's, which writes into the memory of a reader, on its own host where it can. Each row is read
 once: a partition that Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in
 the same order, each time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
+`frames` has the ways by which rows come to the tasks.
 
 The module needs no pyspark of its own: it uses the context that it is given.
 """
@@ -23,7 +24,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
-from trainmaster.spark import context_of, feeding
+from trainmaster.spark import context_of, feeding, frames
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
 
 if TYPE_CHECKING:
@@ -68,13 +69,14 @@ class Feed:
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
         Raises EngineFailed where the job has failed, and Spark's own errors.
         """
+        way = frames.way_of(data, ARCHIVE)
+        log.info("%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs):
-            partitions = (data.rdd if _is_frame(data) else data).getNumPartitions()
-            answer = self._ask("begin", partitions=partitions)
+            answer = self._ask("begin", partitions=way.partitions)
             if answer["do"] == "stop":
                 return
-            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, _zoned(data))
-            self._rounds[answer["round"]] = _feeders(data, task)
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, frames.zoned(data))
+            self._rounds[answer["round"]] = way.feeders(task)
             self._run(answer["round"], None)
             self._feed_lost()
 
@@ -84,7 +86,7 @@ class Feed:
         It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
         fails is an error of Spark's then. `rows` as of `put`.
         """
-        data = data.rdd if _is_frame(data) else data
+        data = data.rdd if frames.is_frame(data) else data
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE))
 
     def end(self) -> int | None:
@@ -200,42 +202,6 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
             raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")
         time.sleep(_LOOK)  # its master is about to begin
     return {**link, "socket": str(socket)}
-
-
-def _is_frame(data: Any) -> bool:
-    return hasattr(data, "mapInArrow")
-
-
-def _zoned(data: Any) -> list[str]:
-    """Return the columns that are timestamps, whose rows Python gets as moments of its local time zone."""
-    return list(_timestamps("", data.schema)) if _is_frame(data) else []
-
-
-def _timestamps(name: str, kind: Any) -> Iterator[str]:
-    for field in getattr(kind, "fields", ()):
-        yield from _timestamps(f"{name}.{field.name}".lstrip("."), field.dataType)
-    if kind.typeName() == "timestamp":
-        yield name
-    elif kind.typeName() == "array":
-        yield from _timestamps(name, kind.elementType)
-    elif kind.typeName() == "map":
-        yield from _timestamps(f"{name}.key", kind.keyType)
-        yield from _timestamps(f"{name}.value", kind.valueType)
-
-
-def _feeders(data: Any, task: feeding.Task) -> Any:
-    """Return an RDD that feeds the data while it is computed: rows of an RDD, or batches of Arrow where Spark can make them."""
-    if not _is_frame(data):
-        return data.mapPartitionsWithIndex(task)
-    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
-
-    try:
-        require_minimum_pandas_version()  # as Spark's own `mapInArrow` does
-        require_minimum_pyarrow_version()
-    except ImportError as error:
-        log.warning("the DataFrame is fed row by row; as batches of Arrow it would be much faster: %s", error)
-        return data.rdd.mapPartitionsWithIndex(task)
-    return data.mapInArrow(task.arrow, "batches long").rdd
 
 
 def _ship(context: Any) -> None:

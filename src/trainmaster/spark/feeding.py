@@ -1,4 +1,4 @@
-"""The function of a feeder, a task of Spark's that feeds one partition.
+"""The functions of feeders, tasks of Spark's that feed one partition each.
 
 Spark sends this module's contents to the executors as they are, since nothing of ours is installed there. What it imports comes with
 `SparkContext.addFile`: `trainmaster.runtime`, in an archive that is put behind all else on the path.
@@ -24,25 +24,13 @@ class Task:
 
     def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[int | None]:
         """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
-        partition = self._partition(index)
+        partition = self.partition(index)
         from trainmaster.runtime.feed.rows import ROWS, batches
 
         yield partition.feed(batches(rows, self.rows or ROWS, ragged=self.ragged, zoned=self.zoned))
 
-    def arrow(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Be the function of `DataFrame.mapInArrow`."""
-        import pyarrow
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        partition = self._partition(context.partitionId())
-        from trainmaster.runtime.feed.arrow import batches_of
-
-        count = partition.feed(batches_of(batches, self.rows, ragged=self.ragged))
-        yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
-
-    def _partition(self, index: int) -> Any:
+    def partition(self, index: int) -> Any:
+        """Return the feeding of a partition, a `runtime.feed.partition.Partition`."""
         from pyspark import TaskContext
 
         find(self.archive)
@@ -72,6 +60,73 @@ class Exchanger:
         patience = LATER_PATIENCE if context.attemptNumber() else PATIENCE
         exchange = Exchange(self.link, index, context.taskAttemptId(), patience)
         yield from exchange.results(batches(rows, self.rows or ROWS))
+
+
+class Arrow:
+    """Feeds batches of Arrow, as the function of `DataFrame.mapInArrow`."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = self.task.partition(context.partitionId())
+        from trainmaster.runtime.feed.arrow import batches_of
+
+        count = partition.feed(batches_of(batches, self.task.rows, ragged=self.task.ragged))
+        yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
+
+
+class Packed:
+    """Feeds rows that were packed in the JVM. `schema`: what Arrow has for their types."""
+
+    def __init__(self, task: Task, schema: Any) -> None:
+        self.task, self.schema = task, schema
+
+    def __call__(self, index: int, rows: Iterator[bytes]) -> Iterator[int | None]:
+        """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        partition = self.task.partition(index)
+        from trainmaster.runtime.feed import packed
+        from trainmaster.runtime.feed.arrow import batches_of
+
+        yield partition.feed(
+            batches_of(packed.batches(rows, self.schema, self.task.rows), self.task.rows, ragged=self.task.ragged)
+        )
+
+
+class Files:
+    """Feeds the rows of splits of files, which are the elements of a partition. `scan`: see `runtime.feed.parquet`."""
+
+    def __init__(self, task: Task, scan: dict[str, Any]) -> None:
+        self.task, self.scan = task, scan
+
+    def __call__(self, index: int, parts: Iterator[list[dict[str, Any]]]) -> Iterator[int | None]:
+        """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        partition = self.task.partition(index)
+        from trainmaster.runtime.feed.arrow import batches_of
+        from trainmaster.runtime.feed.parquet import read
+
+        splits = [split for part in parts for split in part]
+        yield partition.feed(batches_of(read(self.scan, splits), self.task.rows, ragged=self.task.ragged))
+
+
+class Check:
+    """Yields why a feeder must not read splits of files with Arrow, where there is a reason."""
+
+    def __init__(self, scan: dict[str, Any], archive: str) -> None:
+        self.scan, self.archive = scan, archive
+
+    def __call__(self, index: int, parts: Iterator[list[dict[str, Any]]]) -> Iterator[str]:
+        """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
+        find(self.archive)
+        from trainmaster.runtime.feed.parquet import difference
+
+        if reason := difference(self.scan, [split for part in parts for split in part]):
+            yield reason
 
 
 def find(archive: str) -> None:
