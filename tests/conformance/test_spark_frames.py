@@ -196,8 +196,8 @@ def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tm
         logging.getLogger("trainmaster.spark.feed").handle = lambda record: lines.append(record.getMessage())
         expressions = ["id as value", "if(id % 7 = 0, null, transform(sequence(1, 3), x -> cast(x + id as float))) as same"]
         expressions += ["transform(sequence(0, id % 4), x -> cast(x as bigint)) as ragged", "concat('t', id % 3) as text"]
-        computed = session.range(0, 3000, 1, 3).selectExpr(*expressions)
-        feed.put(computed, rows=400)
+        computed = session.range(0, 300, 1, 3).selectExpr(*expressions)
+        feed.put(computed, rows=40)
         computed.coalesce(2).write.parquet("files")
         feed.put(session.read.parquet("files").where("value >= 0"), epochs=2)
         feed.put(computed.select("value", "text"))
@@ -229,7 +229,7 @@ def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tm
             list(range(value % 4 + 1)),
             f"t{value % 3}",
         ]
-        for value in range(3000)
+        for value in range(300)
     ]
     assert sorted((row for row in rows if len(row) == 4), key=lambda row: row[0]) == [
         row for row in expected for _ in range(3)
