@@ -23,7 +23,7 @@ import datetime, json, math, random, re, sys
 sys.path.append(sys.argv[1])
 from pyspark.sql import SparkSession, types as t
 from trainmaster.runtime.feed import parquet
-from trainmaster.spark.scan import NoScan, scan_of
+from trainmaster.spark.frames.scan import NoScan, scan_of
 place, chance = sys.argv[2], random.Random(int(sys.argv[3]))
 SETTINGS = {
     "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC",
@@ -61,7 +61,7 @@ CONDITIONS = [
     "s = 'a' and (a > 4 or a is null)",
 ]
 OTHERS = [
-    "a + 1 > 3", "d in (0D, 1D)", "d = -0.0D", "d > double('NaN')", "s like 'a%k'", "a <=> 2", "size(V) > 1", "rand() < 2",
+    "a + 1 > 3", "d in (0D, 1D)", "d = -0.0D", "d > double('NaN')", "s like 'a%k'", "a <=> 2", "size(V) > 1", "rand() < 0.9",
     "u > timestamp'2000-01-01'",
 ]
 
@@ -157,7 +157,7 @@ answer["left"] = left
 session.sql("create table kept (v int, w string) using parquet clustered by (v) into 3 buckets")
 session.sql("insert into kept select id, concat('w', id) from range(100)")
 kept = session.table("kept").where("v > 10")
-answer["kept"] = seen(of_files(kept)) == seen(of_spark(kept))
+answer["kept"] = sorted(seen(of_files(kept))) == sorted(seen(of_spark(kept)))  # buckets have no order
 print(json.dumps(answer))
 """
 READS = """

@@ -8,7 +8,7 @@
 Each partition is fed by a task of Spark's, which writes into the memory of a reader, on its own host where it can. Each row is read
 once: a partition that Spark runs again, or whose reader was lost, delivers only what was not read. For that its rows must be the same, in
 the same order, each time that Spark computes it: persist what is not (a shuffle without a sort, random numbers, the present time).
-`frames` has the ways by which rows come to the tasks.
+`frames.ways` has the ways by which rows come to the tasks.
 
 The module needs no pyspark of its own: it uses the context that it is given.
 """
@@ -33,7 +33,8 @@ from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
-from trainmaster.spark import context_of, feeding, frames
+from trainmaster.spark import context_of, feeding
+from trainmaster.spark.frames import ways
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ class Feed:
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
         Raises EngineFailed where the job has failed, and Spark's own errors.
         """
-        way = frames.way_of(data, ARCHIVE)
+        way = ways.way_of(data, ARCHIVE)
         log.info("%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs):
             answer = self._ask("begin", partitions=way.partitions)
             if answer["do"] == "stop":
                 return
-            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, frames.zoned(data))
+            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, ways.zoned(data))
             self._rounds[answer["round"]] = way.feeders(task)
             self._run(answer["round"], None)
             self._feed_lost()
@@ -86,7 +87,7 @@ class Feed:
         It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
         fails is an error of Spark's then. `rows` as of `put`.
         """
-        data = data.rdd if frames.is_frame(data) else data
+        data = data.rdd if ways.is_frame(data) else data
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE))
 
     def end(self) -> int | None:

@@ -12,28 +12,26 @@ A way's `words` say which one was taken and why. Each gives the same rows: only 
 
 from __future__ import annotations
 
+import datetime
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
+from trainmaster.runtime.feed import packed
 from trainmaster.spark import feeding
-from trainmaster.spark.scan import NoScan, scan_of
+from trainmaster.spark.frames.scan import NoScan, arrow_schema, scan_of
 
-_ARRAYS = {f"array<{kind}>" for kind in ("tinyint", "smallint", "int", "bigint", "float", "double")}
-_SCALARS = {
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "boolean",
-    "string",
-    "binary",
-    "date",
-    "timestamp",
-}
+log = logging.getLogger(__name__)
+_EXAMPLES: dict[str, Any] = {  # a value of each type
+    **{f"array<{kind}>": [1, 2] for kind in ("tinyint", "smallint", "int", "bigint")},
+    **{f"array<{kind}>": [0.5, -2.0] for kind in ("float", "double")},
+    "tinyint": -1, "smallint": 2, "int": -3, "bigint": 1 << 40, "float": 0.5, "double": 0.1, "boolean": True, "string": "tr\u00e4in",
+    "binary": b"\0\xff", "date": datetime.date(2020, 2, 29), "timestamp": datetime.datetime(2020, 2, 29, 1, tzinfo=datetime.UTC),
+}  # fmt: skip
+_ARRAYS = {kind for kind in _EXAMPLES if kind.startswith("array")}
+_SCALARS = {*_EXAMPLES} - _ARRAYS
 
 
 @attrs.frozen
@@ -103,17 +101,34 @@ def _by_files(frame: Any, archive: str) -> Way:
 
 
 def _packed(frame: Any, why: str) -> Way | None:
-    """Pack each row into one block of bytes in the JVM, by the serializer that `Encoders.kryo` uses. None where it would not pay.
+    """Pack each row into one block of bytes in the JVM. None where it would not pay, or where executors pack rows otherwise than is known.
 
     Where rows have arrays, batches of Arrow cost nearly twice as much; where they have none, batches cost less.
     """
-    from pyspark import RDD
-    from pyspark.serializers import NoOpSerializer
-
     types = [field.dataType.simpleString() for field in frame.schema.fields]
     if not _ARRAYS.intersection(types) or not _ARRAYS.union(_SCALARS).issuperset(types):
         return None
-    from pyspark.sql.pandas.types import to_arrow_schema
+    schema = arrow_schema(frame.schema)
+    example = tuple(_EXAMPLES[kind] for kind in types)
+    try:
+        blocks = _blocks(frame.sparkSession.createDataFrame([example], frame.schema)).collect()
+        if packed.record_batch(blocks, schema).to_pylist() != [dict(zip(frame.columns, example, strict=True))]:
+            return None
+        rdd = _blocks(frame)
+    except Exception as error:  # noqa: BLE001  another serializer's settings, another vendor's classes: there is a way without them
+        log.debug("rows are not packed: %s", error)
+        return None
+
+    def feeders(task: feeding.Task) -> Any:
+        return rdd.mapPartitionsWithIndex(feeding.Packed(task, schema))
+
+    return Way(f"rows with arrays are packed in the JVM: {why}", rdd.getNumPartitions(), feeders)
+
+
+def _blocks(frame: Any) -> Any:
+    """Return an RDD of rows packed by the serializer that `Encoders.kryo` uses."""
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
 
     session, java = frame.sparkSession, frame.sparkSession.sparkContext._jvm
     rows = frame.selectExpr("struct(*) as row")._jdf
@@ -122,17 +137,12 @@ def _packed(frame: Any, why: str) -> Way | None:
     encode = java.org.apache.spark.sql.catalyst.expressions.objects.EncodeUsingSerializer
     if not session.version.startswith("3."):
         columns = java.org.apache.spark.sql.classic.ExpressionUtils
-        packed = columns.column(encode(columns.expression(rows.col("row")), True))
+        packed_row = columns.column(encode(columns.expression(rows.col("row")), True))
     else:
-        packed = java.org.apache.spark.sql.Column(encode(rows.col("row").expr(), True))
-    blocks = rows.select(java.org.apache.spark.api.python.PythonUtils.toSeq([packed.alias("row")]))
+        packed_row = java.org.apache.spark.sql.Column(encode(rows.col("row").expr(), True))
+    blocks = rows.select(java.org.apache.spark.api.python.PythonUtils.toSeq([packed_row.alias("row")]))
     blocks = getattr(blocks, "as")(java.org.apache.spark.sql.Encoders.BINARY()).toJavaRDD()
-    rdd, schema = RDD(blocks, session.sparkContext, NoOpSerializer()), to_arrow_schema(frame.schema)
-
-    def feeders(task: feeding.Task) -> Any:
-        return rdd.mapPartitionsWithIndex(feeding.Packed(task, schema))
-
-    return Way(f"rows with arrays are packed in the JVM: {why}", rdd.getNumPartitions(), feeders)
+    return RDD(blocks, session.sparkContext, NoOpSerializer())
 
 
 def _by_arrow(frame: Any, why: str) -> Way:

@@ -7,6 +7,7 @@ What only the files tell, executors check by their footers (`runtime.feed.parque
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -181,18 +182,21 @@ def _splits(part: Any, directories: Any, used: list[str]) -> Iterator[dict[str, 
 
 
 def _arrow(fields: list[Any]) -> Any:
-    """Return the schema that Spark's batches of Arrow have."""
     from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
     types = [StructField(field.name(), _parse_datatype_json_string(field.dataType().json())) for field in fields]
     try:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(StructType(types))
-    except ImportError as error:
-        raise NoScan(str(error)) from error
+        return arrow_schema(StructType(types))
     except Exception as error:  # each version has a class of its own for a type that Arrow has not
         raise NoScan(f"Arrow has not all of its types: {error}") from error
+
+
+def arrow_schema(schema: Any) -> Any:
+    """Return the schema that Spark's batches of Arrow have; times are UTC. Raises Spark's own error for a type that Arrow has not."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # since Spark 4
+    return to_arrow_schema(schema, **zone)
 
 
 # -- Java --

@@ -1,0 +1,1 @@
+"""DataFrames: how their rows come to the feeders."""
