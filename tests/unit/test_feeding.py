@@ -190,10 +190,10 @@ TestAgreed = FeedMachine.TestCase
 TestFirstCome = FirstComeMachine.TestCase
 
 
-def opened(agreed: bool = True, tasks: tuple[str, ...] = TASKS[:2]) -> Feed:
+def opened(agreed: bool = True, tasks: tuple[str, ...] = TASKS[:2], readers: tuple[str, ...] = TASKS[:2]) -> Feed:
     feed = Feed(agreed)
     for task in tasks:
-        tell(feed, task, 0)
+        tell(feed, task, 0, readers=readers)
     feed.begin(2)
     return feed
 
@@ -208,6 +208,7 @@ def tell(
     host: str = "h",
     address: str = "",
     delivered: int = 0,
+    readers: tuple[str, ...] = TASKS[:2],
 ) -> None:
     word = {
         "host": host,
@@ -220,7 +221,7 @@ def tell(
         "stopped": stopped,
     }
     feed.heard((task, 1), word)
-    feed.advance(TASKS[:2])
+    feed.advance(readers)
 
 
 def ask(partition: int, batch: int, feeder: int = 1, **fields: Any) -> Claim:
@@ -360,11 +361,11 @@ def test_a_ring_of_another_host_gets_a_little_while_its_reader_starves(agreed: b
 
 @pytest.mark.parametrize("agreed", [True, False])
 def test_a_feeder_that_waited_for_the_only_ring_gets_it_once_it_has_room(agreed: bool) -> None:
-    feed = opened(agreed, TASKS[:1])
+    feed = opened(agreed, TASKS[:1], TASKS[:1])
     assert feed.claim(ask(0, 0)) is not None
-    tell(feed, "worker:0", 10, room=100)
+    tell(feed, "worker:0", 10, room=100, readers=TASKS[:1])
     assert feed.claim(ask(0, 1, full="room")) is None, "the ring knows better than the word before"
-    tell(feed, "worker:0", 10, room=100, delivered=10)
+    tell(feed, "worker:0", 10, room=100, delivered=10, readers=TASKS[:1])
     answer = feed.claim(ask(0, 1, full="room", has_waited=True))
     assert answer is not None
     assert answer["do"] == "put"

@@ -87,7 +87,10 @@ def test_a_signal_at_any_moment_leaves_no_job_behind(tmp_path: Path, home, seeds
         ) as command:  # fmt: skip
             timer = threading.Timer(moment, command.send_signal, (number,))
             timer.start()
-            _, errors = command.communicate(timeout=120)
+            try:
+                _, errors = command.communicate(timeout=120)
+            finally:
+                command.kill()  # else a signal that was lost is waited for without an end
             timer.join()
         words = errors.decode()
         running = [job["id"] for job in jobs() if job["ended"] is None]

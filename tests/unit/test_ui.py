@@ -183,7 +183,7 @@ def test_charts_are_as_new_as_what_the_master_has(
                 store.start()
                 (tmp_path / "over").touch()
                 assert until(lambda: 'data-state="succeeded"' in server.ask(f"/jobs/{job}/").text, 60)
-                assert highest() == [1.0], "they are in its storage then"
+                assert until(lambda: highest() == [1.0], 60), "the last ones are stored as it ends"
         finally:
             (tmp_path / "over").touch()
             subprocess.run([*TM, "kill", "--force", job], capture_output=True, check=False, timeout=60)

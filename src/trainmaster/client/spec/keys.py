@@ -52,6 +52,7 @@ class Stop(TypedDict, total=False):
 class Feed(TypedDict, total=False):
     memory: str
     agreed: bool
+    share: str
 
 
 class Nodes(TypedDict, total=False):
