@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
+
+from trainmaster.ignored_interrupts import repeat_ignored
 
 T = TypeVar("T")
 _Action = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
@@ -38,19 +41,25 @@ def interrupting() -> Iterator[None]:
 
     A terminal that is closed may send several at once: those after the first have no effect until this is entered again.
     """
-    global _is_armed
     if not _is_main_thread():
         yield
         return
     actions = {number: action for number in _ALL if (action := signal.getsignal(number)) in _DEFAULT}
+    _arm()
     for number in actions:
         signal.signal(number, _interrupt)
-    _is_armed = True
+    report = repeat_ignored(_arm)
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, action in actions.items():
             signal.signal(number, action)
+
+
+def _arm() -> None:
+    global _is_armed
+    _is_armed = True
 
 
 def interrupt(number: int) -> NoReturn:

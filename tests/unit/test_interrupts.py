@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
+import weakref
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,6 +45,22 @@ def undone(work: Coroutine[Any, Any, object], expected: type[BaseException]) -> 
         run(work, lambda: asyncio.run(other()))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return len(times)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_whose_exception_is_ignored_comes_again(number: signal.Signals) -> None:
+    """The callback of a weak reference cannot raise; the lock of each module that is imported has one."""
+    references: list[weakref.ref[Any]] = []
+
+    def be_interrupted() -> None:
+        referred = type("Referred", (), {})()
+        references.append(weakref.ref(referred, lambda _: signal.raise_signal(number)))
+        del referred
+        threading.Event().wait(60)
+
+    with interrupting(), pytest.raises(Interrupted) as caught:
+        be_interrupted()
+    assert caught.value.number == number
 
 
 def test_the_first_one_cancels_and_no_later_one_breaks_off_the_undoing() -> None:

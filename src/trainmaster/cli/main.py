@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from trainmaster.cli.statuses import FAULT, INTERRUPTED
+from trainmaster.ignored_interrupts import repeat_ignored
 from trainmaster.lazy import lazily
 
 SUBMITTING = ("run", "submit", "retry")
@@ -26,6 +27,7 @@ _NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     gc.set_threshold(_NEW)
+    repeat_ignored()
     lazily()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
