@@ -18,6 +18,7 @@ from trainmaster.runtime.feed.master import Master, RunAgain
 from trainmaster.runtime.feed.partition import Partition
 from trainmaster.runtime.feed.rows import batches
 from trainmaster.spark.feed import link_of
+from trainmaster.words.events import event_line
 
 READS = """
     import json, os, sys
@@ -30,6 +31,7 @@ READS = """
     print(json.dumps(values))
 """
 LIMIT = 120.0  # s
+FED = {"feed-read", "feed-ended"}  # the events of feeds, which the simulated world has not
 
 
 class Fed:
@@ -102,6 +104,9 @@ def test_two_ranks_read_the_same_number_of_rows() -> None:
     verdict = fed.audit()
     assert (verdict.faults, verdict.rows, verdict.left, verdict.end) == ((), 2 * rows, 2980 - 2 * rows, rows)
     assert verdict.left < 400
+    lines = {event["type"]: event_line(event) for event in fed.run.events() if event["type"] in FED}
+    assert lines.keys() == FED
+    assert not [line for line in lines.values() if "?" in line]
 
 
 def test_what_a_lost_reader_had_not_read_goes_to_others() -> None:
