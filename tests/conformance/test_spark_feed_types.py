@@ -54,8 +54,8 @@ HOW = """
     frame = session.createDataFrame(context.parallelize(rows, 1), schema)
     feed.put(frame, ragged=["tags"])
     feed.put(frame.drop("moment").rdd, ragged=["tags"])
-    from trainmaster.spark.feed import _zoned
-    answer["zoned"] = _zoned(frame)
+    from trainmaster.spark.frames.ways import zoned
+    answer["zoned"] = zoned(frame)
     feed.end()
 """
 
@@ -65,7 +65,7 @@ def test_types_of_a_frame_and_of_its_rows(version: str, tmp_path: Path) -> None:
     answer = fed(tmp_path, version, HOW, command=python(READER), replicas=1)
     assert answer["state"] == "succeeded", answer
     assert answer["zoned"] == ["moment"]
-    [line] = (json.loads(line) for line in answer["lines"])
+    [line] = (json.loads(line[line.index("{") :]) for line in answer["lines"])
     columns, (of_frame, of_rows) = line["columns"], line["kinds"]
     moments = columns.pop("moment")
     assert [moment and datetime.fromisoformat(moment).astimezone(UTC).isoformat() for moment in moments] == [

@@ -14,7 +14,7 @@ from conformance.engines import python
 from conformance.test_spark_feed import DRIVER
 from spark import VERSIONS, home_of
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
+pytestmark = pytest.mark.xdist_group("spark")
 
 # A driver without a cluster. Its arguments are the directory of pyspark, one for files, and a seed. It prints what differed, the reasons of
 # DataFrames that are no scans, and how many are.
@@ -171,13 +171,14 @@ READS = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_files_give_the_rows_that_spark_reads_of_them(version: str, tmp_path: Path) -> None:
     home = home_of(version)
     done = subprocess.run(
         [sys.executable, "-I", "-c", SCANS, str(home.folder.parent), str(tmp_path), "17"],
         env={**os.environ, "SPARK_HOME": str(home.folder), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable},
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=280,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -187,6 +188,7 @@ def test_files_give_the_rows_that_spark_reads_of_them(version: str, tmp_path: Pa
     assert answer["kept"]
 
 
+@pytest.mark.soak  # it was never run to its end
 @pytest.mark.parametrize("version", VERSIONS)
 def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tmp_path: Path) -> None:
     how = """
@@ -212,7 +214,7 @@ def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tm
     done = subprocess.run(
         [sys.executable, "-I", "-c", DRIVER, str(home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
          textwrap.dedent(how)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=280,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
         env={**os.environ, "SPARK_HOME": str(home.folder), "PYSPARK_PYTHON": home.python, "PYSPARK_DRIVER_PYTHON": sys.executable,
              "PYSPARK_SUBMIT_ARGS": "--master local[3] pyspark-shell"},
     )  # fmt: skip
