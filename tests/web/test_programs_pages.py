@@ -136,6 +136,9 @@ def test_a_programs_page_works_and_cannot_reach_ours(
     expect(page.locator("h1")).to_have_text("/start")
     program.run.kill("enough")
     program.end()
+    page.goto(address)
+    expect(page.locator("#head")).to_contain_text("killed")  # the pages know
+    complaints.clear()  # of the program's page, which was left
     page.goto(bookmark)
     expect(page.locator("body")).to_contain_text("does not run now")
     page.goto(f"{address}links/My%20page")
