@@ -75,7 +75,7 @@ elif what == "tfos":
         feed = context.get_data_feed(train_mode=True)
         while not feed.should_stop():
             feed.next_batch(128)
-    cluster = TFCluster.run(context, program, None, 1, 0, input_mode=TFCluster.InputMode.SPARK)
+    cluster = TFCluster.run(context, program, [], 1, 0, input_mode=TFCluster.InputMode.SPARK)
     def go():
         cluster.train(frame, 1)
         cluster.shutdown()
@@ -83,7 +83,7 @@ else:
     import trainmaster, trainmaster.spark
     from trainmaster.spark.feed import Feed
     role = {"command": [os.environ["READER"], "-c", os.environ["READS"]], "replicas": 1, "resources": {"cores": 0.05, "memory": "256MiB"}}
-    job = trainmaster.Job(name="reader", roles={"worker": {**role, "feed": {"input": {"memory": "64MiB"}}}})
+    job = trainmaster.Job(name="reader", files=[], roles={"worker": {**role, "feed": {"input": {"memory": "64MiB"}}}})
     run = trainmaster.spark.run(session, job)
     feed = Feed(session, run)
     def go():
@@ -95,7 +95,7 @@ began = time.perf_counter()
 go()
 took = time.perf_counter() - began
 after = seconds_of(os.getpid()), seconds_of(java)
-print(json.dumps({"rate": rows / took, "python": 100 * (after[0] - before[0]) / took, "java": 100 * (after[1] - before[1]) / took}))
+print(json.dumps({"rate": rows / took, "python": 100 * (after[0] - before[0]) / took, "java": 100 * (after[1] - before[1]) / took}), flush=True)
 os._exit(0)
 """
 
