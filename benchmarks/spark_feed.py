@@ -95,7 +95,8 @@ began = time.perf_counter()
 go()
 took = time.perf_counter() - began
 after = seconds_of(os.getpid()), seconds_of(java)
-print(json.dumps({"rate": rows / took, "python": 100 * (after[0] - before[0]) / took, "java": 100 * (after[1] - before[1]) / took}), flush=True)
+python, jvm = (100 * (now - then) / took for then, now in zip(before, after))
+print(json.dumps({"rate": rows / took, "python": python, "java": jvm}), flush=True)
 os._exit(0)
 """
 
