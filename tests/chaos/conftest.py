@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from conformance.engines import Local
+from conformance.netns_engine import netns
+
+__all__ = ["netns"]
 
 
 @pytest.fixture

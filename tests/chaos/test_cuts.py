@@ -7,13 +7,10 @@ elsewhere. Whatever happened, each record counts exactly once, and a program not
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from conformance.engines import Submitted, python, role
 from conformance.netns_engine import Netns
-from parts import need_network_namespaces
 from waiting import until
 
 from trainmaster.host.processes import start_time
@@ -36,18 +33,6 @@ READ = python("""
     while not os.path.exists(os.environ["GO"]):
         time.sleep(0.05)
 """)
-
-
-@pytest.fixture
-def netns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Netns]:
-    need_network_namespaces()
-    folder = tmp_path / "place"
-    folder.mkdir()
-    engine = Netns(folder, monkeypatch)
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def reading(netns: Netns, grace: str) -> Submitted:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from conformance.engines import Engine, Local, Yarn
 from conformance.kubernetes_engine import BesideClient, Kubernetes, OnHost
-from conformance.netns_engine import Netns
+from conformance.netns_engine import Netns, netns
 from conformance.spark_engine import Spark
 from hadoop import revived
 from parts import need_network_namespaces
 from s3 import lead_to
+
+__all__ = ["netns"]  # a fixture
 
 ROWS: dict[str, type[Engine]] = {
     "local": Local, "yarn": Yarn, "kubernetes": Kubernetes, "kubernetes-host": OnHost, "kubernetes-client": BesideClient,

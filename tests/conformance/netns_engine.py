@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from conformance.engines import Engine, Submitted, container_process, in_containers
 from leftovers import MARK
+from parts import need_network_namespaces
 from trainmaster_netns.engine import FOLDER, NetnsClient, call
 from waiting import until
 
@@ -111,3 +113,16 @@ class Netns(Engine):
         finally:
             self._process.terminate()
             self._process.wait(60)
+
+
+@pytest.fixture
+def netns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Netns]:
+    """A cloud for tests that are of this engine alone."""
+    need_network_namespaces()
+    folder = tmp_path / "place"
+    folder.mkdir()
+    engine = Netns(folder, monkeypatch)
+    try:
+        yield engine
+    finally:
+        engine.close()

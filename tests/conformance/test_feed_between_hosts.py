@@ -8,14 +8,12 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance.engines import LIMIT, Submitted, python, workers
 from conformance.netns_engine import Netns
-from parts import need_network_namespaces
 from waiting import until
 
 from trainmaster.client.jobs.past import Past
@@ -37,25 +35,24 @@ READS = """
         {extra}
     print(json.dumps(values))
 """
+ANSWERS = """
+    import os
+    from trainmaster.runtime import feed
+    attempt, index = os.environ["TRAINMASTER_ATTEMPT"], os.environ["TRAINMASTER_INDEX"]
+    reader = feed.open("input")
+    for count, batch in enumerate(reader):
+        {extra}
+        reader.answer(batch, [(value, index + "x" * 1000) for value in batch["value"].tolist()])
+"""
 SLOWLY = "del batch; __import__('time').sleep(0.05)"
-
-
-@pytest.fixture
-def netns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Netns]:
-    need_network_namespaces()
-    folder = tmp_path / "place"
-    folder.mkdir()
-    engine = Netns(folder, monkeypatch)
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 class Elsewhere:
     """A process on a host of its own that feeds a job's readers."""
 
-    def __init__(self, netns: Netns, job: Submitted, partitions: list[tuple[int, int]], size: int = 0) -> None:
+    def __init__(
+        self, netns: Netns, job: Submitted, partitions: list[tuple[int, int]], size: int = 0, results: bool = False
+    ) -> None:  # fmt: skip
         network = f"/proc/{netns._process.pid}/ns/net"
         subprocess.run(["nsenter", f"--net={network}", "ip", "addr", "add", "10.77.255.1/16", "dev", "br0"], check=True)
         name = netns.folder / "boot_id"
@@ -67,7 +64,7 @@ class Elsewhere:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(
-            json.dumps({"link": link_of(job.run, "input"), "partitions": partitions, "bytes": size})
+            json.dumps({"link": link_of(job.run, "input"), "partitions": partitions, "bytes": size, "results": results})
         )
         self.process.stdin.close()
         assert self.process.stdout.readline() == "feeding\n"
@@ -110,3 +107,38 @@ def test_a_network_that_is_cut_in_the_middle_loses_and_doubles_nothing(netns: Ne
     assert sorted(rows) == [*range(8000), *range(10_000, 18_000)]
     [verdict] = audit(replay(Reader(Past(job.id).storage), decode)).feeds
     assert verdict.faults == ()
+
+
+PARTS = [(0, 3000), (3000, 3001), (9000, 9000), (9000, 14_000)]
+
+
+def test_results_come_back_from_readers_of_other_hosts(netns: Netns) -> None:
+    job = netns.submit(workers(python(ANSWERS.format(extra="pass")), 2, feed={"input": {"memory": "1MiB"}}))
+    fed = Elsewhere(netns, job, PARTS, results=True).answer()
+    job.succeeded()
+    assert fed["errors"] == []
+    assert fed["streamed"]
+    assert [[value for value, _ in part] for part in fed["results"]] == [list(range(*part)) for part in PARTS]
+    assert {len(mark) for part in fed["results"] for _, mark in part} == {1001}
+
+
+def test_a_reader_that_dies_loses_and_doubles_no_result_of_another_host(netns: Netns) -> None:
+    program = python(ANSWERS.format(extra="os.kill(os.getpid(), 9) if attempt == '1' and count == 5 else None"))
+    job = netns.submit(workers(program, 2, feed={"input": {"memory": "1MiB"}}, restart={"scope": "task", "limit": 3}))
+    fed = Elsewhere(netns, job, PARTS, results=True).answer()
+    job.succeeded()
+    assert fed["errors"] == []
+    assert len(job.told("started")) > 2, "a reader has died"
+    assert [[value for value, _ in part] for part in fed["results"]] == [list(range(*part)) for part in PARTS]
+
+
+def test_a_network_that_is_cut_loses_and_doubles_no_result(netns: Netns) -> None:
+    program = python(ANSWERS.format(extra="__import__('time').sleep(0.02)"))
+    job = netns.submit(workers(program, 2, feed={"input": {"memory": "1MiB"}}, restart={"scope": "task", "limit": 3}))
+    elsewhere = Elsewhere(netns, job, [(0, 8000), (10_000, 18_000)], 1000, results=True)
+    until(lambda: job.told("feed-read"), LIMIT, what="some was read")
+    netns.cut(job.task("worker:0")["node"], 12)
+    fed = elsewhere.answer()
+    job.succeeded(LIMIT)
+    assert fed["errors"] == []
+    assert [[value for value, _ in part] for part in fed["results"]] == [[*range(8000)], [*range(10_000, 18_000)]]

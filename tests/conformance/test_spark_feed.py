@@ -61,8 +61,14 @@ READS = """
 """
 
 
-def fed(tmp_path: Path, version: str, how: str, extra: str = "pass", reads: str = READS, **keys: Any) -> Any:
-    """Run a driver with a job of two readers, programs of `reads`, whose loop over the batches goes on with `extra`."""
+def fed(
+    tmp_path: Path, version: str, how: str, extra: str = "pass", reads: str = READS, executors: str = "", **keys: Any
+) -> Any:
+    """Run a driver with a job of two readers, programs of `reads`, whose loop over the batches goes on with `extra`.
+
+    `executors`: their Python, where it is not that of the cluster.
+    """
+    python_of_executors = {"PYSPARK_PYTHON": executors} if executors else {}
     role = {
         "command": python(reads.format(extra=extra)), "replicas": 2, "resources": {"cores": 0.05, "memory": "64MiB"},
         "feed": {"input": {"memory": "4MiB"}}, **keys,
@@ -72,7 +78,7 @@ def fed(tmp_path: Path, version: str, how: str, extra: str = "pass", reads: str 
             [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
              textwrap.dedent(how)],
             capture_output=True, text=True, check=False, cwd=tmp_path, timeout=400,
-            env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, **python_of_executors},
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     return json.loads(done.stdout.splitlines()[-1])

@@ -188,8 +188,11 @@ def test_files_give_the_rows_that_spark_reads_of_them(version: str, tmp_path: Pa
     assert answer["kept"]
 
 
-@pytest.mark.soak  # it was never run to its end
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "version",
+    [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.soak)],  # that was never run to its end
+)
 def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tmp_path: Path) -> None:
     how = """
         import logging
@@ -199,9 +202,9 @@ def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tm
         expressions = ["id as value", "if(id % 7 = 0, null, transform(sequence(1, 3), x -> cast(x + id as float))) as same"]
         expressions += ["transform(sequence(0, id % 4), x -> cast(x as bigint)) as ragged", "concat('t', id % 3) as text"]
         computed = session.range(0, 300, 1, 3).selectExpr(*expressions)
-        feed.put(computed, rows=40)
+        feed.put(computed, rows=40, ragged=["ragged"])
         computed.coalesce(2).write.parquet("files")
-        feed.put(session.read.parquet("files").where("value >= 0"), epochs=2)
+        feed.put(session.read.parquet("files").where("value >= 0"), epochs=2, ragged=["ragged"])
         feed.put(computed.select("value", "text"))
         answer["ways"] = lines
         feed.end()

@@ -84,7 +84,7 @@ def test_a_framework_reads_all_rows_in_batches_of_its_size(framework: str, owner
     assert ("worker 1 of the DataLoader has nothing to read" in errors) == (framework == "torch_workers")
 
 
-@pytest.mark.soak  # its check was changed since it was run
+@pytest.mark.full
 def test_keras_fits_by_the_feed(owner: Owner) -> None:
     (steps, is_better), _ = run(owner, "keras")
     assert steps == -(-ROWS // 7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -20,8 +21,9 @@ from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.core.input.feed_tokens import feed_token, is_of_feed, named_feed
 from trainmaster.runtime.feed.channel import FeedError, FeedGone
 from trainmaster.runtime.feed.feeder import Feeder
-from trainmaster.runtime.feed.layout import column_of
+from trainmaster.runtime.feed.layout import Layout, column_of
 from trainmaster.runtime.feed.reader import Reader
+from trainmaster.runtime.feed.results import unpack
 from trainmaster.runtime.feed.stream import Stream
 
 JOB_TOKEN = "the job's"
@@ -170,6 +172,74 @@ def test_a_stream_that_breaks_anywhere_doubles_and_loses_nothing(agent: Agent, a
         assert [(batch.number[2], int(batch["x"][-1])) for batch in reader] == [
             (number, number) for number in range(10)
         ]
+
+
+def offer(stream: Stream, number: int, wish: str = "more") -> None:
+    layout = Layout(columns(number))
+    stream.send({"op": "reserve", "number": [7, 0, number], "size": layout.size, "rows": layout.rows, "answers": wish})
+    message, content = stream.receive_content()
+    assert (message["op"], content) == ("write", None)
+    stream.write(message["at"], layout)
+    assert stream.receive_content()[0]["op"] == "ok"
+
+
+def files_of_results() -> int:
+    links = (
+        os.readlink(f"/proc/self/fd/{name}")
+        for name in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{name}")
+    )
+    return sum("trainmaster-results" in link for link in links)
+
+
+def test_results_go_back_one_batch_at_a_time_once_they_are_asked_for(agent: Agent) -> None:
+    stream = agent.stream()
+    with Reader(agent.socket) as reader:
+        for number in range(2):
+            offer(stream, number)
+            batch = reader.read()
+            assert batch is not None
+            assert batch.wants_results == "more"
+            reader.answer(batch, [bytes([number]) * 4000] * ROWS)  # 2 MB, more than is read of a file at once
+        until(lambda: files_of_results() == 2, what="the agent keeps both")
+        for number in range(2):
+            stream.send({"op": "collect"})
+            message, content = stream.receive_content()
+            assert message["rows"] == ROWS
+            assert content is not None
+            assert unpack(content) == [bytes([number]) * 4000] * ROWS
+        until(lambda: files_of_results() == 0, what="the agent keeps none")
+        stream.close()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_results_of_a_feeder_that_is_gone_are_dropped(asks: bool, agent: Agent) -> None:
+    stream = agent.stream()
+    with Reader(agent.socket) as reader:
+        offer(stream, 0)
+        batch = reader.read()
+        assert batch is not None
+        if asks:
+            stream.send({"op": "collect"})
+        reader.answer(batch, [bytes(40_000)] * ROWS)  # 20 MB, so that a part is on its way at most
+        until(lambda: files_of_results() > 0, what="the agent has them")
+        stream.close()
+        until(lambda: files_of_results() == 0, what="the agent has dropped them")
+
+
+def test_a_reader_that_dies_ends_the_streams_that_wait_for_its_results_alone(agent: Agent) -> None:
+    stream = agent.stream()
+    with Feeder(agent.stream()) as other:
+        reader = Reader(agent.socket)
+        offer(stream, 0)
+        assert other.put((0, 0, 0), columns(1))
+        assert reader.read() is not None
+        reader.close()
+        with pytest.raises(FeedGone):
+            stream.receive_content()
+        assert other.put((0, 0, 1), columns(1))
+        stream.close()
+        agent.stream().close()  # it may come again
 
 
 def test_a_reader_that_stops_ends_the_feeder_at_once(agent: Agent) -> None:

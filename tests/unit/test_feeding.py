@@ -314,6 +314,19 @@ def test_a_feed_that_answers_has_no_rounds() -> None:
     assert fourth is not None
     assert third["ring"] != fourth["ring"], "they take turns where both have room"
     assert set(feed.limits().values()) == {(None, False)}, "ranks read in no step"
+    away = feed.exchange(ask(0, 0, feeder=5, host="b"))
+    assert away is not None
+    assert away["do"] == "unreachable", "no agent serves other hosts"
+    tell(feed, "worker:1", 20, host="b", address="b:1")
+    for host, feeders in (("h", (6, 7)), ("b", (8, 9))):
+        answers = [feed.exchange(ask(0, 0, feeder=feeder, host=host)) for feeder in feeders]
+        assert {answer["host"] for answer in answers if answer} == {host}, "its own"
+    answer = feed.exchange(ask(0, 0, feeder=10, host="c"))
+    assert answer is not None
+    assert (answer["ring"], answer["address"]) == (["worker:1", 1], "b:1")
+    answer = feed.exchange(ask(0, 0, feeder=10, host="c", unreachable=["worker:1"]))
+    assert answer is not None
+    assert answer["do"] == "unreachable"
     with pytest.raises(ValueError, match="gives results"):
         feed.begin(1)
     with pytest.raises(ValueError, match="trains"):

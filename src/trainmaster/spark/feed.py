@@ -34,7 +34,7 @@ from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
 from trainmaster.spark import context_of, feeding
-from trainmaster.spark.frames import ways
+from trainmaster.spark.frames import executors, ways
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
 
 if TYPE_CHECKING:
@@ -68,10 +68,11 @@ class Feed:
         """Feed an RDD or a DataFrame, `epochs` times; return once all of it lies in the memory of readers, or nobody wants more.
 
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
-        Raises EngineFailed where the job has failed, and Spark's own errors.
+        Raises EngineFailed where the job has failed, BadInput where executors have another Python, and Spark's own errors.
         """
-        way = ways.way_of(data, ARCHIVE)
-        log.info("%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
+        way = ways.way_of(data, ARCHIVE, executors.lacking(self._context))
+        level = logging.WARNING if way.is_slow else logging.INFO
+        log.log(level, "%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs):
             answer = self._ask("begin", partitions=way.partitions)
             if answer["do"] == "stop":

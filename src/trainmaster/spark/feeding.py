@@ -98,11 +98,66 @@ class Packed:
         )
 
 
-class Files:
-    """Feeds the rows of splits of files, which are the elements of a partition. `scan`: see `runtime.feed.parquet`."""
+class Storages:
+    """Opens files that are not of the executor's own host, by the clients that agents have.
 
-    def __init__(self, task: Task, scan: dict[str, Any]) -> None:
-        self.task, self.scan = task, scan
+    `archive`: what executors have these from. `settings`: of Hadoop, for executors that have none of their own.
+    """
+
+    def __init__(self, archive: str, settings: dict[str, str]) -> None:
+        self.archive, self.settings = archive, settings
+
+    def __call__(self, uri: str) -> Any:
+        """Return the file at a URL, open for reading."""
+        self._find()
+        from trainmaster.data.store.ranges import open_range_file
+
+        return open_range_file(uri)
+
+    def _find(self) -> None:
+        import os
+        import sys
+
+        from pyspark import SparkFiles
+
+        import trainmaster
+
+        library = os.path.join(SparkFiles.get(self.archive), "lib")
+        if library in sys.path:
+            return
+        sys.path.append(library)
+        trainmaster.__path__.append(os.path.join(library, "trainmaster"))  # which is a namespace, of the runtime alone
+        if "SPARK_USER" in os.environ:  # as whom executors act where nobody asks who they are
+            os.environ.setdefault("HADOOP_USER_NAME", os.environ["SPARK_USER"])
+        if not any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "HADOOP_HOME")):
+            os.environ["HADOOP_CONF_DIR"] = self._write_settings()
+
+    def _write_settings(self) -> str:
+        """Write the driver's settings as a configuration of Hadoop, and return its folder, which Spark removes with its files."""
+        import os
+        import tempfile
+        from xml.sax.saxutils import escape
+
+        from pyspark import SparkFiles
+
+        folder = tempfile.mkdtemp(prefix="hadoop-", dir=SparkFiles.getRootDirectory())
+        properties = (
+            f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+            for name, value in self.settings.items()
+        )
+        with open(os.path.join(folder, "core-site.xml"), "w") as file:
+            file.write("<configuration>\n" + "".join(properties) + "</configuration>\n")
+        return folder
+
+
+class Files:
+    """Feeds the rows of splits of files, which are the elements of a partition. `scan`: see `runtime.feed.parquet`.
+
+    `storages` opens those that are not of the executor's own host.
+    """
+
+    def __init__(self, task: Task, scan: dict[str, Any], storages: Storages | None) -> None:
+        self.task, self.scan, self.storages = task, scan, storages
 
     def __call__(self, index: int, parts: Iterator[list[dict[str, Any]]]) -> Iterator[int | None]:
         """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
@@ -111,22 +166,49 @@ class Files:
         from trainmaster.runtime.feed.parquet import read
 
         splits = [split for part in parts for split in part]
-        yield partition.feed(batches_of(read(self.scan, splits), self.task.rows, ragged=self.task.ragged))
+        batches = read(self.scan, splits, self.storages)
+        yield partition.feed(batches_of(batches, self.task.rows, ragged=self.task.ragged))
 
 
 class Check:
     """Yields why a feeder must not read splits of files with Arrow, where there is a reason."""
 
-    def __init__(self, scan: dict[str, Any], archive: str) -> None:
-        self.scan, self.archive = scan, archive
+    def __init__(self, scan: dict[str, Any], archive: str, storages: Storages | None) -> None:
+        self.scan, self.archive, self.storages = scan, archive, storages
 
     def __call__(self, index: int, parts: Iterator[list[dict[str, Any]]]) -> Iterator[str]:
         """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
         find(self.archive)
         from trainmaster.runtime.feed.parquet import difference
 
-        if reason := difference(self.scan, [split for part in parts for split in part]):
+        if reason := difference(self.scan, [split for part in parts for split in part], self.storages):
             yield reason
+
+
+def lacks_arrow(rows: Iterator[Any]) -> Iterator[str]:
+    """Yield why this executor cannot read batches of Arrow, "" where it can."""
+    import importlib.util
+    import sys
+
+    has_arrow = importlib.util.find_spec("pyarrow") is not None
+    yield "" if has_arrow else f"{executor()} has no pyarrow: install it for its Python, {sys.executable}"
+
+
+def executor() -> str:
+    """Name the executor of this process, by the arguments of the JVM that is its ancestor."""
+    import os
+    import socket
+
+    process = os.getpid()
+    while process > 1:
+        with open(f"/proc/{process}/cmdline", "rb") as command:
+            arguments = command.read().decode(errors="replace").split("\0")
+        if {"--executor-id", "--hostname"} <= {*arguments}:
+            number, host = (arguments[arguments.index(name) + 1] for name in ("--executor-id", "--hostname"))
+            return f"executor {number} on {host}"
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            process = int(stat.read().rpartition(b")")[2].split()[1])
+    return f"the driver's machine {socket.gethostname()}"
 
 
 def find(archive: str) -> None:

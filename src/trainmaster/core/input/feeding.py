@@ -269,7 +269,7 @@ class Feed:
         """Return the ring that is to answer the rows of a partition; None where it must wait. Raises ValueError for a feed of rounds.
 
         `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. Of the claim, `feeder`, `size` of
-        the first batch, `rows`, `host`, `gone` and `unreachable` matter.
+        the first batch, `rows`, `host`, `has_waited`, `gone` and `unreachable` matter.
         """
         if self._rounds:
             raise ValueError("this feed trains: ask for results of another feed")
@@ -281,14 +281,16 @@ class Feed:
             }
         if ask.gone in self._rings and not self._rings[ask.gone].has_stopped:
             return None
-        key = self._choose(ask, near=True)  # results come as files
+        key = self._choose(ask)
         if key is None:
-            return self._all_away(ask, near=True)
+            return self._all_away(ask)
         ring = self._rings[key]
         ring.grant(ask)
         ring.exchanges += 1
         self._exchanges += 1
-        return {"do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "round": self._exchanges}
+        return {
+            "do": "put", "ring": list(key), "host": ring.host, "socket": ring.socket, "address": ring.address, "round": self._exchanges
+        }  # fmt: skip
 
     def settle(self, number: int, partition: int, feeder: int, count: int, supplies: Mapping[RingKey, int]) -> Answer:
         """Note that a feeder has put all `count` batches. Return `done`, or an answer as of `claim`.
@@ -366,10 +368,10 @@ class Feed:
             "ahead": ring.ahead,
         }
 
-    def _choose(self, ask: Claim, near: bool = False) -> RingKey | None:
+    def _choose(self, ask: Claim) -> RingKey | None:
         """Return the ring that needs a batch most, on the feeder's own host where one takes it.
 
-        That is the one with the fewest rows where ranks agree, else the one with the most room. `near`: rings of other hosts will not do.
+        That is the one with the fewest rows where ranks agree, else the one with the most room.
         """
         if self.agreed and len(self._rings) < self._expected:
             return None  # what went to the others meanwhile might be left over
@@ -387,7 +389,6 @@ class Feed:
                 ring.has_stopped
                 or ring.is_over
                 or not self._reaches(ask, key)
-                or (near and not is_near)
                 or is_ahead
                 or (has_near and not is_near and rows - ring.base - ring.delivered >= AHEAD * max(ask.rows, 1))
                 or (room < ask.size <= ring.largest)
@@ -397,9 +398,9 @@ class Feed:
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
 
-    def _all_away(self, ask: Claim, near: bool = False) -> Answer | None:
+    def _all_away(self, ask: Claim) -> Answer | None:
         """Return `unreachable` where all rings that are expected are there and out of reach."""
-        away = [key for key in self._rings if not (self._is_near if near else self._reaches)(ask, key)]
+        away = [key for key in self._rings if not self._reaches(ask, key)]
         are_all = len(away) == len(self._rings) >= max(self._expected, 1)
         return {"do": "unreachable", "why": self._where(away[0])} if are_all else None
 

@@ -1,7 +1,8 @@
 """Pass results on to the feeder of their rows, in their order.
 
-A result comes as a file without a name, which the reader has written and its feeder reads. The owner only passes descriptors on. It keeps
-them while their feeder does not ask, as one does not whose own results are not taken; there are no more of them than batches in the ring.
+Results come as a file without a name, which the reader has written. A feeder of this host gets its descriptor, one of another its bytes
+(`streams`). The owner keeps descriptors while their feeder does not ask, as one does not whose own results are not taken; there are no more
+of them than batches in the ring.
 """
 
 from __future__ import annotations

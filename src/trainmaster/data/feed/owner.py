@@ -57,6 +57,9 @@ class Owner:
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._parties: dict[int, Send] = {}
+        self._streams: dict[
+            int, Callable[[], None]
+        ] = {}  # how to end those of feeders that are connected otherwise than by the socket
         self.has_changed: Callable[[], None] = lambda: None  # called when the ring has changed
         self._operations = {
             "reserve": self._reserve, "written": self._commit, "flush": self._flush, "collect": self._collect,
@@ -93,31 +96,38 @@ class Owner:
         for connection in list(self._connections):
             self._receive(connection, sys.maxsize)
 
-    def admit(self, send: Send) -> int:
-        """Take in a feeder that is connected otherwise than by the socket; return its number. `send` must not wait."""
+    def admit(self, send: Send, end: Callable[[], None]) -> int:
+        """Take in a feeder that is connected otherwise than by the socket; return its number.
+
+        `send` must not wait, and keeps no descriptor. `end` ends the connection.
+        """
         self._last_feeder += 1
         feeder = self._last_feeder
-        self._parties[feeder] = send
+        self._parties[feeder], self._streams[feeder] = send, end
         send({"op": "ring", "size": self.ring.size, "largest": self.ring.largest})
         self._send_answers(self.ring.join(feeder))
         return feeder
 
     def receive(self, feeder: int, message: dict[str, Any]) -> None:
-        """Take in a message of such a feeder. Raises ValueError, KeyError and TypeError where it is none."""
+        """Take in a message of such a feeder. Raises ValueError, KeyError and TypeError where it is none, OSError once it is dismissed."""
+        if feeder not in self._streams:
+            raise ConnectionResetError
         self._operations[message["op"]](feeder, message)
         self._send_answers([])
 
     def write(self, feeder: int, offset: int, content: bytes) -> None:
-        """Write bytes of the batch for which such a feeder has room. Raises ValueError where it has none, OSError after the owner's end."""
-        if self._memory < 0:
+        """Write bytes of the batch for which such a feeder has room. Raises ValueError where it has none, OSError as `receive`."""
+        if self._memory < 0 or feeder not in self._streams:
             raise ConnectionResetError
         if (part := self.ring.written_by(feeder)) is None or offset + len(content) > part.size:
             raise ValueError("the feeder writes nothing there")
         os.pwrite(self._memory, content, part.at + offset)
 
     def dismiss(self, feeder: int) -> None:
-        """Forget such a feeder, with what it has written in part."""
-        if self._parties.pop(feeder, None) is not None:
+        """Forget such a feeder, with what it has written in part, and the results that it did not take."""
+        if self._streams.pop(feeder, None) is not None:
+            del self._parties[feeder]
+            self._answers.leave(feeder)
             self.ring.leave(feeder)
             self._send_answers([])
 
@@ -191,6 +201,10 @@ class Owner:
                 waiting = self._answers.feeders  # what the reader had read gets no results any more: they feed it anew
                 for feeder in [other for other in self._connections if other.party in waiting]:
                     self._drop(feeder)
+                for number in [number for number in self._streams if number in waiting]:
+                    end = self._streams[number]
+                    self.dismiss(number)
+                    end()
             else:
                 self._answers.leave(connection.party)
                 self.ring.leave(connection.party)

@@ -2,6 +2,9 @@
 
 A batch that is on its way takes `CHUNK` bytes of our memory: a feeder sends it only once the ring has room for it, and TCP holds back
 what is not read. A connection that breaks gives back the room of the batch that it was sending.
+
+Results go back by the same connection, beside what comes: those of one batch at a time, once their feeder has asked, `CHUNK` bytes of them
+in our memory. A feeder that has lost its connection puts the rows without a result anew, so the results that it did not get are dropped.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 GREETED_WITHIN = 10.0  # s, for the handshake, and for the first message
 MOST = 512  # connections
 CHUNK = 256 * 1024  # bytes
+UNREAD = 64  # messages to one feeder; it is answered, so it has two or three of them
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +91,8 @@ class Streams:
         return None
 
     async def _converse(self, owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        feeder, size = owner.admit(lambda message: _send(writer, message)), 0
+        sending = _Sending(writer)
+        feeder, size = owner.admit(sending.send, writer.transport.abort), 0
         try:
             while line := await reader.readline():
                 message = json.loads(line)
@@ -99,6 +105,51 @@ class Streams:
                 owner.receive(feeder, message)
         finally:
             owner.dismiss(feeder)
+            await sending.close()
+
+
+class _Sending:
+    """The messages to one feeder, in order, each with the bytes of the file that belongs to it."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._queue: asyncio.Queue[tuple[dict[str, Any], int | None]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._run())
+
+    def send(self, message: dict[str, Any], file: int | None = None) -> None:
+        """Send a message, and the bytes of a file, which stays the caller's. Never waits."""
+        if self._queue.qsize() >= UNREAD or self._writer.is_closing():
+            self._writer.transport.abort()
+            return
+        self._queue.put_nowait((message, None if file is None else os.dup(file)))
+
+    async def close(self) -> None:
+        """Drop what is not sent."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        while not self._queue.empty():
+            _, file = self._queue.get_nowait()
+            if file is not None:
+                os.close(file)
+
+    async def _run(self) -> None:
+        while True:
+            message, file = await self._queue.get()
+            try:
+                if file is not None:
+                    message = {**message, "size": os.fstat(file).st_size}
+                _send(self._writer, message)
+                at = 0
+                while file is not None and (content := os.pread(file, CHUNK, at)):
+                    at += len(content)
+                    self._writer.write(content)
+                    await self._writer.drain()
+            except OSError:  # it has ended: whoever reads from it hears that too
+                return
+            finally:
+                if file is not None:
+                    os.close(file)
 
 
 async def _take(owner: Owner, feeder: int, size: int, reader: asyncio.StreamReader) -> None:

@@ -79,7 +79,7 @@ def tf(name: str = "input", batch: int = 0, columns: Columns = None, drop_last: 
     """
     from .readers.for_tf import dataset
 
-    return dataset(batches(name, batch, drop_last), columns)
+    return dataset(iter(open(name)), batch, drop_last, columns)
 
 
 def jax(

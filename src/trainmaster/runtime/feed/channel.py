@@ -14,7 +14,7 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
     release {at}            no answer
     stop                    no answer
     answer {number, rows}   no answer; with the descriptor of a file that has the results (see `results`)
-    collect                 answer {rows}, with the descriptor, once there are results of what this feeder put
+    collect                 answer {rows}, with the descriptor, once there are results of what this feeder put, one at a time
 
 `stopped` may come at any time, and is then the last message to a feeder. `starved {held, size}` comes to a reader that asks for more while
 it holds so much that nothing more can be written. What a process wrote before it reported it is seen by who is told of it: the messages are
@@ -101,19 +101,22 @@ class Channel:
             raise self._lost() from error
         return self._decode(content)
 
-    def write(self, at: int, layout: Layout) -> Message | None:
-        """Write a batch where the owner lets it be written. Return its answer where one came: the batch may not be there then."""
+    def write(self, at: int, layout: Layout) -> None:
+        """Write a batch where the owner lets it be written. A stream's owner answers, `ok` or `stopped`."""
         layout.write(memoryview(self.memory)[at : at + layout.size])
         self.send({"op": "written"})
-        return None
 
-    def receive_file(self) -> tuple[Message, int]:
-        """Wait for the next message; return it, and the descriptor that came with it, else -1."""
+    def receive_content(self) -> tuple[Message, bytes | None]:
+        """Wait for the next message; return it, and the content of the file that came with it, else None."""
         try:
             content, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
         except OSError as error:
             raise self._lost() from error
-        return self._decode(content), descriptors[0] if descriptors else -1
+        if not descriptors:
+            return self._decode(content), None
+        with open(descriptors[0], "rb") as file:
+            file.seek(0)
+            return self._decode(content), file.read()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it is not connected any more

@@ -1,18 +1,23 @@
-"""Feed the rows of one partition to a reader of this host, and get a result for each, in their order.
+"""Feed the rows of one partition to a reader, and get a result for each, in their order.
 
 An exchange keeps the batches whose rows have no result yet. Where their reader is lost, or wants nothing more, it gives them to another
 one, and drops the results that it had already. So each row gets one result, whoever dies; a task that Spark runs again begins anew.
+
+A reader of another host is reached by a stream (`stream`), by which its results come back too. Where one breaks, the exchange begins anew,
+with the same reader or another one.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from .channel import Channel, FeedError, FeedGone
 from .layout import Layout
 from .master import Master
-from .partition import machine
-from .results import received
+from .partition import AGAIN
+from .results import unpack
+from .stream import connect, machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from .channel import Message
     from .layout import Column
-    from .master import Link
+    from .master import Answer, Link
 
 PATIENCE = 3.0  # s without a master: in an application none comes back
 LATER_PATIENCE = 0.5  # s, of a task that Spark tries again
@@ -31,10 +36,13 @@ class Exchange:
     """The exchange of one partition. `try_`: the number of Spark's task. `patience`: s without a master."""
 
     def __init__(self, link: Link, partition: int, try_: int, patience: float = PATIENCE) -> None:
-        self._master, self._partition, self._try = Master(link, patience=patience), partition, try_
+        self._link, self._master = link, Master(link, patience=patience)
+        self._partition, self._try = partition, try_
         self._channel: Channel | None = None
-        self._round = 0  # of the present reader: batches are numbered anew for each
-        self._ring: list[Any] | None = None  # the one that was lost last
+        self._place: Answer = {}  # the present ring, as the master's answer names it
+        self._gone: list[Any] | None = None  # the ring that was lost last
+        self._was_reached = False  # there was a connection to it
+        self._unreachable: set[str] = set()
         self._open: deque[Layout] = deque()  # batches whose rows have not all a result
         self._put = 0  # of these, lie in the present ring
         self._first = 0  # number of the first of these
@@ -73,22 +81,24 @@ class Exchange:
                 f"a batch of {layout.rows:,} rows has {layout.size:,} bytes, and may have {channel.largest:,}, a third of the feed's ring: "
                 "make the ring larger"
             )
-        number = self._round, self._partition, self._first + self._put
+        # Of each reader the round is another one, so batches are numbered anew.
+        number = self._place["round"], self._partition, self._first + self._put
         channel.send({"op": "reserve", "number": number, "size": layout.size, "rows": layout.rows, "answers": wish})
-        at = self._await("write")["at"]
-        layout.write(memoryview(channel.memory)[at : at + layout.size])
-        channel.send({"op": "written"})
+        channel.write(self._await("write")["at"], layout)
         self._put += 1
+        if channel.is_stream:
+            self._await("ok")
 
     def _await(self, op: str) -> Message:
         """Return the next message `op`. Results that come are taken. Raises FeedGone where the reader wants nothing more."""
         assert self._channel is not None
         while True:
-            message, file = self._channel.receive_file()
-            if file >= 0:
-                self._take(received(file))
+            message, content = self._channel.receive_content()
+            if content is not None:
+                self._take(unpack(content))
                 self._channel.send({"op": "collect"})
             elif message["op"] == "stopped":
+                self._gone = self._place["ring"]
                 raise FeedGone("the reader wants nothing more")
             if message["op"] == op:
                 return message
@@ -108,17 +118,40 @@ class Exchange:
 
     def _connect(self, layout: Layout) -> Channel:
         if self._channel is None:
-            question = {"feeder": self._try, "size": layout.size, "rows": layout.rows, "host": machine()}
-            gone = {} if self._ring is None else {"gone": self._ring}
-            while (answer := self._master.ask("exchange", **question, **gone))["do"] != "put":
-                gone = {}  # it lives, and it is not our business why it did not take more
-            self._ring, self._round = answer["ring"], answer["round"]
-            self._channel = Channel(answer["socket"], "feed")
+            self._place, self._gone = self._ask_place(layout), None
+            self._channel = self._open_channel()
             self._channel.send({"op": "collect"})
         return self._channel
 
+    def _ask_place(self, layout: Layout) -> Answer:
+        question = {"feeder": self._try, "size": layout.size, "rows": layout.rows, "host": machine()}
+        while True:
+            gone = {} if self._gone is None else {"gone": self._gone}
+            answer = self._master.ask("exchange", **question, **gone, unreachable=sorted(self._unreachable))
+            if answer["do"] == "put":
+                return answer
+            if answer["do"] == "stop":
+                raise FeedError("the job has ended, and rows have no result: ask for them before its end")
+            if self._gone is not None and answer["ring_lives"] and not self._was_reached:
+                self._unreachable.add(self._gone[0])  # its agent serves it where we cannot reach it
+            self._gone = None  # it lives, and it is not our business why it did not take more
+
+    def _open_channel(self) -> Channel:
+        """Connect to the present ring; where that is by a stream, a few times. Raises FeedGone."""
+        pauses = list(AGAIN)
+        while True:
+            try:
+                return connect(self._link, self._place)
+            except FeedGone:
+                if not self._place["address"] or not pauses:
+                    raise
+            time.sleep(pauses.pop(0))
+
     def _lose(self) -> None:
         """Begin anew with another reader: with the first row that has no result, and so with its batch."""
+        self._was_reached = self._channel is not None
+        if self._channel is None or not self._channel.is_stream:  # a stream that broke may be opened again
+            self._gone = self._place["ring"]
         self._drop()
         self._put, self._again = 0, self._answered
 

@@ -65,8 +65,9 @@ class Feeder:
         try:
             answer = self._ask({"op": "reserve", "number": number, "size": layout.size, "rows": layout.rows, **fields})
             if answer["op"] == "write":
-                answer = self._channel.write(answer["at"], layout) or answer
-                self._has_stopped = answer["op"] == "stopped"
+                self._channel.write(answer["at"], layout)
+                if self._channel.is_stream and (reply := self._channel.receive() or answer)["op"] == "stopped":
+                    self._has_stopped, answer = True, reply
         except BaseException:  # an interrupt: the answer would be taken for that of the next batch
             self.close()
             raise

@@ -17,8 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
+
+    Open = Callable[[str], Any] | None  # a file of a storage, by its URL
 
 BATCH = (
     4 * 1024 * 1024
@@ -31,10 +33,10 @@ _LEGACY = (
 _SAME_CALENDAR = (3, 1)  # the first version of Spark that writes those keys where they are needed
 
 
-def read(scan: dict[str, Any], splits: Iterable[dict[str, Any]]) -> Iterator[Any]:
+def read(scan: dict[str, Any], splits: Iterable[dict[str, Any]], storages: Open = None) -> Iterator[Any]:
     """Yield the rows of splits as `pyarrow.RecordBatch`es of Spark's types; the same batches each time."""
     for split in splits:
-        with _opened(split) as file:
+        with _opened(split, storages) as file:
             groups = _groups(file.metadata, split)
             if not groups:
                 continue
@@ -46,11 +48,11 @@ def read(scan: dict[str, Any], splits: Iterable[dict[str, Any]]) -> Iterator[Any
                 )
 
 
-def difference(scan: dict[str, Any], splits: Iterable[dict[str, Any]]) -> str | None:
+def difference(scan: dict[str, Any], splits: Iterable[dict[str, Any]], storages: Open = None) -> str | None:
     """Return why Arrow could read other rows out of these files than Spark; None where it reads the same."""
     try:
         for split in splits:
-            with _opened(split) as file:
+            with _opened(split, storages) as file:
                 if reason := _difference(scan, file):
                     return f"{split['path']}: {reason}"
     except Exception as error:  # noqa: BLE001  whatever Arrow cannot open, Spark may
@@ -62,35 +64,25 @@ def difference(scan: dict[str, Any], splits: Iterable[dict[str, Any]]) -> str | 
 
 
 @contextmanager
-def _opened(split: dict[str, Any]) -> Iterator[Any]:
+def _opened(split: dict[str, Any], storages: Open) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile
 
-    with _source(split["path"]) as source:
+    with _source(split["path"], storages) as source:
         if source.size() != split["size"]:
             raise ValueError(f"{split['path']} has changed since Spark listed it")
         with ParquetFile(source, coerce_int96_timestamp_unit="us") as file:  # Spark's unit
             yield file
 
 
-def _source(uri: str) -> Any:
+def _source(uri: str, storages: Open) -> Any:
     import pyarrow
-    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
     url = urlsplit(uri)
-    path = unquote(url.path)
     if url.scheme == "file":
-        return pyarrow.OSFile(path)
-    scheme = re.sub("^s3[an]$", "s3", url.scheme)
-    try:
-        filesystem, root = FileSystem.from_uri(f"{scheme}://{url.netloc}")
-    except (pyarrow.ArrowException, OSError, ImportError) as error:  # fsspec may know how
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise error from None
-        spec, root = url_to_fs(f"{scheme}://{url.netloc}")
-        filesystem = PyFileSystem(FSSpecHandler(spec))
-    return filesystem.open_input_file(root.rstrip("/") + path)
+        return pyarrow.OSFile(unquote(url.path))
+    if storages is None:
+        raise ValueError(f"{uri} is no file of this machine")
+    return pyarrow.PythonFile(storages(uri), "r")
 
 
 def _groups(metadata: Any, split: dict[str, Any]) -> list[int]:

@@ -19,7 +19,7 @@ from .channel import FeedError, FeedGone
 from .feeder import Feeder
 from .layout import Layout
 from .master import Master
-from .stream import Stream
+from .stream import connect, machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 AGAIN = (0.1, 0.5, 2.0)  # s before each further try to open a stream that broke
-_BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
 
 
 class Partition:
@@ -95,7 +94,7 @@ class Partition:
         pauses = list(AGAIN)
         while True:
             try:
-                self._feeder = self._feeder or self._connect()
+                self._feeder = self._feeder or Feeder(connect(self._link, self._place))
                 return act(self._feeder)
             except FeedGone:
                 is_ended = self._feeder is not None and not self._feeder.is_streamed  # its agent has
@@ -103,19 +102,6 @@ class Partition:
                 if is_ended or not self._place["address"] or not pauses:
                     raise
             time.sleep(pauses.pop(0))
-
-    def _connect(self) -> Feeder:
-        """Connect to the present ring: by its socket, or by a stream where it is on another host, or in another container of this one."""
-        try:
-            if self._place["host"] == self._host:
-                return Feeder(self._place["socket"])
-        except FeedGone:
-            if not self._place["address"]:
-                raise
-        link = self._link
-        return Feeder(
-            Stream(self._place["address"], link["certificate"], self._place["ring"], link["feed"], link["token"])
-        )
 
     def _seek(self, batch: int, size: int, rows: int, **wish: Any) -> int | None:
         """Find the first batch from this one on that is to be put, and its ring. All before are in rings. None: nobody wants more."""
@@ -172,12 +158,6 @@ class Partition:
         if self._feeder is not None:
             self._feeder.close()
             self._feeder = None
-
-
-def machine() -> str:
-    """Return a name of this machine that no other has."""
-    with open(_BOOT) as file:
-        return file.read().strip()
 
 
 _SUPERSEDED = "another try of this partition has taken over"

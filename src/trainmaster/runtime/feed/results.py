@@ -79,13 +79,6 @@ def send(channel: Channel, partition: tuple[int, int], results: Sequence[Any]) -
         os.close(file)
 
 
-def received(file: int) -> list[Any]:
-    """Return the results in a file of `send`, and close it."""
-    with open(file, "rb") as reader:
-        reader.seek(0)
-        return unpack(reader.read())
-
-
 def _pack(values: list[Any], buffers: list[Any]) -> Node:
     types = set(map(type, values))
     if len(types) == 1 and (name := _SCALARS.get(next(iter(types)))) is not None:  # as most results

@@ -6,6 +6,7 @@ batch that did not; its number keeps one that did from being there twice when th
 
     feed {v, ring, feed, token}     ring {size, largest} | refused {why} | the end of the connection: the ring is another one's by now
     written, and the bytes          ok {supply} | stopped
+    collect                         answer {rows, size}, and the bytes of the results
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from .channel import Message
     from .layout import Layout
+    from .master import Answer, Link
 
+_BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
 REACHED_WITHIN = 10.0  # s, for the connection, and for the greeting
 IDLE, EVERY, TIMES = (
     4,
@@ -85,19 +88,55 @@ class Stream(Channel):
         line, _, self._read = self._read.partition(b"\n")
         return self._decode(line)
 
-    def write(self, at: int, layout: Layout) -> Message | None:
+    def write(self, at: int, layout: Layout) -> None:
         content = bytearray(layout.size)
         layout.write(memoryview(content))
         self.send({"op": "written"})
         self._send(content)
-        answer = self.receive()
-        return answer if answer is not None and answer["op"] == "stopped" else None
+
+    def receive_content(self) -> tuple[Message, bytes | None]:
+        message = self.receive()
+        assert message is not None
+        if message["op"] != "answer":
+            return message, None
+        content = bytearray(int(message["size"]))
+        done = min(len(self._read), len(content))
+        content[:done], self._read = self._read[:done], self._read[done:]
+        with memoryview(content) as rest:
+            while done < len(content):
+                try:
+                    count = self._socket.recv_into(rest[done:])
+                except OSError as error:
+                    raise self._lost() from error
+                if not count:
+                    raise self._lost()
+                done += count
+        return message, bytes(content)
 
     def _send(self, content: bytes | bytearray) -> None:
         try:
             self._socket.sendall(content)
         except OSError as error:
             raise self._lost() from error
+
+
+def connect(link: Link, place: Answer) -> Channel:
+    """Connect to a ring as the master names it: by its socket, or by a stream where it is on another host, or in another container of
+    this one. Raises FeedGone.
+    """
+    try:
+        if place["host"] == machine():
+            return Channel(place["socket"], "feed")
+    except FeedGone:
+        if not place["address"]:
+            raise
+    return Stream(place["address"], link["certificate"], place["ring"], link["feed"], link["token"])
+
+
+def machine() -> str:
+    """Return a name of this machine that no other has."""
+    with open(_BOOT) as file:
+        return file.read().strip()
 
 
 def notice_silence(connection: socket.socket) -> None:

@@ -4,8 +4,8 @@
 |---|---|---|
 | files | the DataFrame is a scan of Parquet files, with simple columns and conditions | splits of files, which it reads with Arrow |
 | packed | it has arrays of numbers, and no struct, map or decimal | each row as one block of bytes that Spark's own serializer made |
-| Arrow | any other, where executors have pandas and pyarrow | batches of Arrow |
-| rows | an RDD; no pyarrow | rows of Python |
+| Arrow | any other | batches of Arrow |
+| rows | an RDD; executors without pyarrow; a driver without pandas and pyarrow | rows of Python |
 
 A way's `words` say which one was taken and why. Each gives the same rows: only their path differs.
 """
@@ -16,12 +16,15 @@ import datetime
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
+from trainmaster.core.errors import BadInput
 from trainmaster.runtime.feed import packed
 from trainmaster.spark import feeding
 from trainmaster.spark.frames.scan import NoScan, arrow_schema, scan_of
+from trainmaster.spark.frames.stores import storages
 
 log = logging.getLogger(__name__)
 _EXAMPLES: dict[str, Any] = {  # a value of each type
@@ -36,11 +39,15 @@ _SCALARS = {*_EXAMPLES} - _ARRAYS
 
 @attrs.frozen
 class Way:
-    """The way of some data. `feeders` makes the RDD that feeds while it is computed, out of the function of its tasks."""
+    """The way of some data. `feeders` makes the RDD that feeds while it is computed, out of the function of its tasks.
+
+    `is_slow`: there would be a faster way, if something were installed.
+    """
 
     words: str
     partitions: int
     feeders: Callable[[feeding.Task], Any]
+    is_slow: bool = False
 
 
 def is_frame(data: Any) -> bool:
@@ -64,17 +71,23 @@ def _timestamps(name: str, kind: Any) -> Iterator[str]:
         yield from _timestamps(f"{name}.value", kind.valueType)
 
 
-def way_of(data: Any, archive: str) -> Way:
-    """Return the way of an RDD or a DataFrame. `archive`: what executors import of ours."""
+def way_of(data: Any, archive: str, lacking: str = "") -> Way:
+    """Return the way of an RDD or a DataFrame. `archive`: what executors import of ours. `lacking`: why they cannot read Arrow."""
     if not is_frame(data):
         return _by_rows(data, "it is an RDD")
+    if lacking:
+        return attrs.evolve(
+            _by_rows(data.rdd, f"as batches of Arrow it would be much faster, but {lacking}"), is_slow=True
+        )
     try:
         from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
         require_minimum_pandas_version()  # as Spark's own `mapInArrow` does
         require_minimum_pyarrow_version()
     except ImportError as error:
-        return _by_rows(data.rdd, f"as batches of Arrow it would be much faster, but {error}")
+        return attrs.evolve(
+            _by_rows(data.rdd, f"as batches of Arrow it would be much faster, but {error}"), is_slow=True
+        )
     try:
         return _by_files(data, archive)
     except NoScan as why:
@@ -88,14 +101,19 @@ def _by_rows(rdd: Any, why: str) -> Way:
 def _by_files(frame: Any, archive: str) -> Way:
     """Let feeders read the files, where executors find nothing in them that Spark could read otherwise. Raises NoScan."""
     scan, parts = scan_of(frame)
+    schemes = {urlsplit(split["path"]).scheme for part in parts for split in part}
+    try:
+        opener = storages(frame.sparkSession) if schemes - {"file"} else None
+    except BadInput as error:
+        raise NoScan(f"executors get no client of {', '.join(sorted(schemes))}: {error}") from error
     splits = frame.sparkSession.sparkContext.parallelize(parts, len(parts))
-    if reasons := splits.mapPartitionsWithIndex(feeding.Check(scan, archive)).collect():
+    if reasons := splits.mapPartitionsWithIndex(feeding.Check(scan, archive, opener)).collect():
         raise NoScan(reasons[0])
     count = len({split["path"] for part in parts for split in part})
     words = f"{count:,} Parquet files are read with Arrow, past the JVM: its plan is a scan of them"
 
     def feeders(task: feeding.Task) -> Any:
-        return splits.mapPartitionsWithIndex(feeding.Files(task, scan))
+        return splits.mapPartitionsWithIndex(feeding.Files(task, scan, opener))
 
     return Way(words, len(parts), feeders)
 

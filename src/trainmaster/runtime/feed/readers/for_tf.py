@@ -1,7 +1,12 @@
 """A feed as a dataset of TensorFlow. Importing this module imports tensorflow.
 
-TensorFlow asks for a batch by `tf.numpy_function`, which takes arrays over without a copy where they begin at a multiple of 64 bytes, as
-those of the ring do. Its tensors then are the ring's memory, and a batch counts as read when the last of them is gone.
+TensorFlow asks for a batch of the ring by `tf.numpy_function`, which takes arrays over without a copy where they begin at a multiple of 64
+bytes, as those of the ring do. Such a call costs some 0.5 ms, and a batch of the ring has some 1 MiB, so TensorFlow itself cuts that
+(`Dataset.rebatch`) into the batches of the program, which are the ring's memory too, but for those that lie across two. A batch of the
+ring counts as read when the last of its tensors is gone. None is read ahead: the next one is asked for when the one before has too few rows
+left for a batch.
+
+RaggedTensors cannot be cut so: where there are lists of any length, each batch is a call.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import tensorflow as tf
 from ..channel import FeedError
 from ..layout import Column
 from ..reader import Batch
+from .batches import batches as of_size
 from .batches import choose, numbers
 
 if TYPE_CHECKING:
@@ -25,15 +31,18 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 62
 
 
-def dataset(batches: Iterator[Batch], columns: Columns) -> tf.data.Dataset:
-    """Return a `tf.data.Dataset` of batches; see `feed.tf`. Waits for the first batch, which tells the types."""
+def dataset(batches: Iterator[Batch], rows: int, drop_last: bool, columns: Columns) -> tf.data.Dataset:
+    """Return a `tf.data.Dataset` of batches of so many rows; see `feed.tf`. Waits for the ring's first batch, which tells the types."""
     first = next(batches, None)
     if first is None:
         return tf.data.Dataset.from_tensors(0).take(0)
     forms = choose(first, columns, lambda batch, name: _Form(batch, name))
     flat = tf.nest.flatten(forms)
     empty = [np.zeros(0, dtype.as_numpy_dtype) for form in flat for dtype in form.dtypes]
-    source = itertools.chain([first], batches)
+    source: Iterator[Batch] = itertools.chain([first], batches)
+    has_lists = any(form.splits > 0 for form in flat)
+    if has_lists:
+        source = of_size(source, rows, drop_last)
     del first
 
     def read(_: Any) -> list[Any]:
@@ -51,7 +60,10 @@ def dataset(batches: Iterator[Batch], columns: Columns) -> tf.data.Dataset:
     elements = tf.data.Dataset.range(_ENDLESS).map(lambda number: tf.numpy_function(read, [number], dtypes))
     settings = tf.data.Options()  # a program that wants to read ahead says so
     settings.experimental_optimization.inject_prefetch = False
-    return elements.take_while(lambda more, *_: tf.reshape(more, [])).map(assemble).with_options(settings)
+    elements = elements.take_while(lambda more, *_: tf.reshape(more, [])).map(assemble)
+    if rows and not has_lists:
+        elements = elements.rebatch(rows, drop_remainder=drop_last)
+    return elements.with_options(settings)
 
 
 class _Form:

@@ -1,0 +1,51 @@
+"""Ask executors, before anything is fed, what their Python lacks: Spark's own errors say it late, and in words of its own.
+
+One short job has a task for each slot, so that each executor answers as a rule; which one runs a task is Spark's to decide. An executor
+that comes later and lacks something says so by its feeder's error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainmaster.core.errors import BadInput
+from trainmaster.spark import feeding
+
+MOST = 256  # tasks of the job
+# Spark writes the one as "(3, 11)", the other as "3.12".
+_VERSIONS = re.compile(r"different version:? \(?(\d+)[., ]+(\d+)\)? than that in driver:? \(?(\d+)[., ]+(\d+)")
+_PLACE = re.compile(r"\((\S+) executor (\w+)\)")
+_lacks: dict[str, str] = {}  # of an application
+
+
+def lacking(context: Any) -> str:
+    """Return why executors cannot read batches of Arrow; "" where they can. Raises BadInput where their Python is of another version."""
+    application = context.applicationId
+    if application not in _lacks:
+        count = min(max(context.defaultParallelism, 1), MOST)
+        context.setJobDescription("trainmaster asks what executors have")
+        try:
+            answers = context.parallelize(range(count), count).mapPartitions(feeding.lacks_arrow).collect()
+        except Exception as error:
+            if (ours := _translated(str(error))) is not None:
+                raise ours from error
+            raise
+        finally:
+            context.setLocalProperty("spark.job.description", None)
+        _lacks[application] = min(filter(None, answers), default="")
+    return _lacks[application]
+
+
+def _translated(words: str) -> BadInput | None:
+    """Return our error for Spark's of another Python; None for any other of its errors."""
+    if (versions := _VERSIONS.search(words)) is None:
+        return None
+    theirs, ours = f"{versions[1]}.{versions[2]}", f"{versions[3]}.{versions[4]}"
+    place = _PLACE.search(words)
+    executor = f"executor {place[2]} on {place[1]}" if place else "an executor"
+    return BadInput(
+        f"{executor} runs Python {theirs}, and this driver Python {ours}: Spark needs the same minor version on both",
+        place="PYSPARK_PYTHON", anchor="spark-executors",
+        mend=f"set PYSPARK_PYTHON to a Python {ours} that executors have, or run the driver by a Python {theirs}",
+    )  # fmt: skip
