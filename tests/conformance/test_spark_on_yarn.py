@@ -28,12 +28,10 @@ LONG = 600  # s; JVMs start one after the other
 WAITS = """
     import os, time
     kept = []
-    print("ready", flush=True)
     while not os.path.exists({go!r}):
         if os.path.exists({eat!r} + os.environ["TRAINMASTER_ATTEMPT"]):
             kept.append(b"x" * 2**24)
         time.sleep(0.02)
-    print("done as attempt", os.environ["TRAINMASTER_ATTEMPT"])
 """
 
 
@@ -121,6 +119,10 @@ def lost(job: Submitted, attempt: int, task: str = "worker:0") -> tuple[str, Map
     return event["reason"], event["figures"]
 
 
+def written_off(job: Submitted, reason: str) -> list[dict[str, Any]]:
+    return [event for event in job.told("attempt-written-off") if event["reason"] == reason]
+
+
 def test_losses_have_our_reasons_and_the_job_goes_on(
     spark_on_yarn: SparkOnYarn, other_queue: Yarn, on_hadoop: Cluster
 ) -> None:
@@ -128,31 +130,28 @@ def test_losses_have_our_reasons_and_the_job_goes_on(
     for attempt, number in enumerate([signal.SIGKILL, signal.SIGTERM], 1):
         os.kill(executor_of(spark_on_yarn.process(job, attempt)), number)
         reason, figures = lost(job, attempt)
-        print(reason, figures)
         assert reason == "killed-by-engine", figures
         assert f"{128 + number}" in figures["detail"]
 
     spark_on_yarn.write("eat-3", "")
     reason, figures = lost(job, 3)
-    print(reason, figures)
     assert reason == "out-of-memory", figures
 
     os.kill(spark_on_yarn.driver(job, "java"), signal.SIGKILL)  # a second attempt of it gets executors of its own
-    reason, figures = lost(job, 4)
-    print(reason, figures)
+    assert lost(job, 4)[0] == "killed-by-engine"
 
     owner = other_queue.submit(
         {"worker": {"command": "sleep 600", "replicas": 2, "resources": {**SMALL, "memory": "2500MiB"}}}, master={"resources": SMALL}
     )  # fmt: skip
-    taken = until(lambda: [event for event in job.told("attempt-written-off") if event["reason"] == "preempted"], LONG)
-    print(taken)
+    taken = until(lambda: written_off(job, "preempted"), LONG, what=job.said)[0]
+    assert "was preempted" in taken["figures"]["by"]
     other_queue.tm("kill", owner.id)
 
     node = job.task("worker:1")["node"]
     [number] = [number for number in (1, 2) if node in on_hadoop.node_id(number)]
     on_hadoop.daemon(f"nodemanager-{number}").kill()
-    event = until(lambda: [event for event in job.told("attempt-written-off") if event["reason"] == "node-lost"], LONG)
-    print(event)
+    event = until(lambda: written_off(job, "node-lost"), LONG, what=job.said)[0]
+    assert "Container released on a *lost* node" in event["figures"]["detail"]
     revived(on_hadoop)
     spark_on_yarn.write("go", "")
     job.succeeded(LONG)
@@ -174,7 +173,8 @@ def test_the_death_of_a_driver_on_a_node_ends_the_job(spark_on_yarn: SparkOnYarn
     job = spark_on_yarn.waiting_job()
     os.kill(spark_on_yarn.driver(job, part), signal.SIGKILL)
     status = job.end(LONG)
-    print(status["state"], status["reason"])
+    assert status["state"] == "killed", job.story(status)
+    print(status["reason"])
     spark_on_yarn.gone(job)
 
 

@@ -35,7 +35,7 @@ def job(**keys: Any) -> Any:
             {
                 "spark.executor.memory": "512m",
                 "spark.executor.memoryOverhead": "2532m",
-                "spark.yarn.max.executor.failures": "2147483647",
+                "spark.executor.maxNumFailures": "2147483647",
             },
         ),
     ],

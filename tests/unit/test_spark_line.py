@@ -238,6 +238,17 @@ def test_the_loss_of_an_executor_has_one_of_our_reasons(words: str, reason: str)
             "killed-by-engine",
             "Exit status: 137. Diagnostics: Container killed on request. Exit code is 137 Killed by external . (SIGKILL: by the kernel",
         ),
+        (
+            "Container container_1_0001_02_000003 on host: node-1 was preempted.",
+            "preempted",
+            "Container container_1_0001_02_000003",
+        ),
+        ("Executor Process Lost", "killed-by-engine", "Executor Process Lost"),
+        (
+            "Container marked as failed: c on host: node-1. Exit status: -100. Diagnostics: Container released on a *lost* node.",
+            "node-lost",
+            "Container marked as failed",
+        ),
     ],
 )
 def test_losses_on_yarn_are_one_line(words: str, reason: str, detail: str) -> None:

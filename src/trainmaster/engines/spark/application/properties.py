@@ -38,7 +38,7 @@ def derived(job: Any, master: str) -> dict[str, str]:
     if (
         master == "yarn"
     ):  # the job's own rules say how many losses are too many; Spark's say twice as many as there are executors
-        properties["spark.yarn.max.executor.failures"] = str(2**31 - 1)
+        properties["spark.executor.maxNumFailures"] = str(2**31 - 1)
     if gpus := max(size.gpus for size in sizes):
         properties["spark.executor.resource.gpu.amount"] = str(gpus)
     return properties | (choice_of_nodes(job) if master == "yarn" else {})
