@@ -85,6 +85,7 @@ class SparkOnYarn(Engine):
         application = self.application(made)
         until(lambda: not in_containers(application), LONG, what=lambda: in_containers(application))
         until(lambda: not masters_here(made.id), LONG, what=lambda: masters_here(made.id))
+        until(lambda: not in_containers(f"/{made.id}/driver"), LONG, what=lambda: in_containers(f"/{made.id}/driver"))
 
 
 @pytest.fixture
