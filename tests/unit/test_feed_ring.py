@@ -9,7 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainmaster.data.feed.ring import READER, Ring
+from trainmaster.core.input.feeding import AHEAD
+from trainmaster.data.feed.ring import ALIGNMENT, READER, Ring
 
 SIZE = 64 * 16
 NUMBERS = st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 9))
@@ -213,6 +214,28 @@ def test_a_held_batch_leaves_room_for_the_largest_wherever_it_lies() -> None:
         assert batch["at"] == before
         ring.reserve(1, (0, 1, 0), ring.largest)
         assert [message["op"] for _, message in ring.settle()] == ["write"]
+
+
+def test_a_feeder_that_is_ahead_hears_whether_the_reader_waits_for_the_permit() -> None:
+    ring = Ring(64 * ALIGNMENT)
+    ring.join(1)
+    ring.permit(0)
+    for batch in range(AHEAD):
+        ring.reserve(1, (0, 0, batch), ALIGNMENT)
+        ring.settle()
+        ring.commit(1)
+
+    def answer(batch: int) -> dict[str, Any]:
+        ring.reserve(1, (0, 0, batch), ALIGNMENT, waits=False)
+        [(_, message)] = ring.settle()
+        return message
+
+    ring.demand()
+    assert answer(AHEAD) == {"op": "full", "why": "ahead"}, "a reader asks for one batch in advance"
+    ring.demand()
+    assert answer(AHEAD) == {"op": "full", "why": "starved"}
+    ring.permit(0, AHEAD + 1)
+    assert answer(AHEAD)["op"] == "write"
 
 
 def test_a_large_batch_is_not_overtaken() -> None:

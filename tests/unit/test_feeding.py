@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainmaster.core.input.feeding import AHEAD, Claim, Feed
+from trainmaster.core.input.feeding import AHEAD, MOST_AHEAD, Claim, Feed
 
 TASKS = ("worker:0", "worker:1", "worker:2")
 HOSTS = {"worker:0": "h", "worker:1": "h", "worker:2": "another"}
@@ -128,8 +128,8 @@ class FeedMachine(RuleBasedStateMachine):
         is_there = (partition, batch) in ring.batches
         if not is_there and len(ring.batches) - ring.read >= ROOM:
             self.feeders[partition] = try_, batch, {"full": "room"}
-        elif not is_there and self.agreed and len(ring.batches) * ROWS - ring.limit >= AHEAD * ROWS:
-            self.feeders[partition] = try_, batch, {"full": "ahead"}
+        elif not is_there and self.agreed and len(ring.batches) * ROWS - ring.limit >= answer["ahead"] * ROWS:
+            self.feeders[partition] = try_, batch, {"full": "starved" if ring.read * ROWS >= ring.limit else "ahead"}
         else:
             if not is_there:
                 ring.batches.append((partition, batch))
@@ -333,6 +333,26 @@ def test_a_stop_of_one_ends_the_feed_of_ranks_in_step_alone(agreed: bool) -> Non
     assert answer["do"] == ("stop" if agreed else "put")
     tell(feed, "worker:1", 10, stopped=True)
     assert feed.claim(ask(0, 1)) == {"do": "stop"}
+
+
+def test_a_ring_whose_permit_is_slow_gets_further_ahead_unless_others_have_fewer_rows() -> None:
+    feed = opened(True)
+    tell(feed, "worker:0", 0), tell(feed, "worker:1", 0)
+    assert [place["ahead"] for place in (feed.claim(ask(0, 0)), feed.claim(ask(1, 0))) if place] == [AHEAD, AHEAD]
+    tell(feed, "worker:0", 10), tell(feed, "worker:1", 10)
+
+    def claimed(full: str) -> int:
+        answer = feed.claim(ask(0, 1, full=full))
+        assert answer is not None
+        return int(answer["ahead"])
+
+    assert claimed("ahead") == AHEAD, "its reader has rows to read"
+    assert [claimed("starved") for _ in range(9)] == [4, 8, 16, *[MOST_AHEAD] * 6]
+    assert feed.claim(ask(1, 1, full="starved")) is not None, "the other ring has its own"
+    feed = opened(True)
+    assert feed.claim(ask(0, 0)) is not None
+    tell(feed, "worker:0", 10), tell(feed, "worker:1", 0)
+    assert claimed("starved") == AHEAD, "it waits for the other rank's rows"
 
 
 @pytest.mark.parametrize("agreed", [True, False])

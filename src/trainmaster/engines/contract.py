@@ -456,4 +456,6 @@ class ContainerSide(Protocol):
 def connect_directly(address: str, within: float) -> socket.socket:
     """Connect to a job's master at `address`, host:port, without its engine's help. Raises OSError where that cannot be reached."""
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), within)
+    connection = socket.create_connection((host.strip("[]"), int(port)), within)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a request goes out in two pieces
+    return connection

@@ -163,7 +163,7 @@ class ContainerHost:
         }  # fmt: skip
 
     def bind(self) -> None:
-        from trainmaster.master.connections.serve import everywhere
+        from trainmaster.host.network.listening import everywhere
 
         self._sockets = [everywhere(self._container.port), *([everywhere()] if self._container.proxies else [])]
         host = bracketed(self._container.address)

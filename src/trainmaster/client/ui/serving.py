@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import BadInput
 from trainmaster.host.machine import user_name
+from trainmaster.host.network.listening import BACKLOG, prompt
 from trainmaster.interrupts import interrupt
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ LOOPBACK, PORT = "127.0.0.1", 8470
 PROGRAMS_PORT = 8570  # of the pages of programs
 TRIES = 50  # ports after the first
 GRACE = 1  # s that requests under way have at the end
-BACKLOG = 1024
 
 
 def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
@@ -33,7 +33,7 @@ def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
     last = min(port + further, 65535)
     for number in range(port, last + 1):
         try:
-            return socket.create_server((host, number), family=family, backlog=BACKLOG)
+            return prompt(socket.create_server((host, number), family=family, backlog=BACKLOG))
         except OSError as error:
             if error.errno != errno.EADDRINUSE or number == last:
                 raise _unusable(host, number, error) from error

@@ -14,7 +14,8 @@ plain data. It is soft state: the log has what was fed and read (`feed-read`), a
 - A feed may *answer* instead: each partition that is fed, by any try, is one *exchange* with one ring, which gives a result for each row.
   Whoever feeds keeps the rows that have no result yet, so nothing is kept of an exchange here; and its readers agree on nothing.
 - Where the ranks *agree*, each may read as many rows as the rank with the fewest was given (`permit`), so none gets ahead, and the end is
-  the same row for all. What lies beyond it is left over.
+  the same row for all. What lies beyond it is left over. So a ring has few batches beyond its permit; more where nobody has fewer rows and
+  its reader waits: what that lacks is the time that a permit's way takes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ import attrs
 
 from trainmaster.core.input.ranges import LARGEST, RangeSet
 
-AHEAD = (
-    2  # batches that a ring may have beyond the permit, and that a reader on another host than the feeder's should have
-)
+AHEAD = 2  # batches that a ring may have beyond the permit at first, and that a reader on another host than the feeder's should have
+MOST_AHEAD = 32  # batches beyond the permit
 RingKey: TypeAlias = tuple[str, int]  # task, attempt
 Answer: TypeAlias = dict[str, Any]
 _STOP: Answer = {"do": "stop"}
@@ -38,9 +38,9 @@ _STOP: Answer = {"do": "stop"}
 class Claim:
     """A feeder's question where its next batch goes. All that it put before lies in rings.
 
-    `feeder`: rises with each try of the partition. `size` in bytes. `full`: its piece's ring has no "room" for it, or is
-    "ahead". `gone`: the ring to which its connection ended. `unreachable`: tasks whose rings it cannot connect to. `has_waited`: it asks
-    again after a wait.
+    `feeder`: rises with each try of the partition. `size` in bytes. `full`: its piece's ring has no "room" for it, is
+    "ahead", or is that while its reader has "starved". `gone`: the ring to which its connection ended. `unreachable`: tasks whose rings
+    it cannot connect to. `has_waited`: it asks again after a wait.
     """
 
     round: int
@@ -67,6 +67,7 @@ class _Ring:
     socket: str = ""
     address: str = ""  # host:port of its agent, for feeders of other hosts; "": it has none
     has_stopped: bool = False
+    ahead: int = AHEAD
     exchanges: int = 0  # that it was given
     is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int, int]] = attrs.field(
@@ -335,6 +336,9 @@ class Feed:
             ):  # its agent's next word tells when there is some
                 ring = self._rings[piece.ring]
                 ring.room = min(ring.room, ask.size - 1)
+            if ask.full == "starved" and piece.ring is not None and not ask.has_waited:
+                ring = self._rings[piece.ring]
+                ring.ahead = min(ring.ahead * 2, MOST_AHEAD) if ring.rows <= self.permit else ring.ahead
             key = self._choose(ask)
             if key is None:
                 return self._all_away(ask)
@@ -359,6 +363,7 @@ class Feed:
             "address": ring.address,
             "until": piece.end,
             "limit": limit,
+            "ahead": ring.ahead,
         }
 
     def _choose(self, ask: Claim, near: bool = False) -> RingKey | None:
@@ -377,7 +382,7 @@ class Feed:
             room = ring.room - sum(size for size, *_ in granted)
             rows = ring.rows + sum(count for _, count, _ in granted)
             is_near = self._is_near(ask, key)
-            is_ahead = self.agreed and rows - self.permit >= AHEAD * max(ask.rows, 1)
+            is_ahead = self.agreed and rows - self.permit >= ring.ahead * max(ask.rows, 1)
             if (
                 ring.has_stopped
                 or ring.is_over

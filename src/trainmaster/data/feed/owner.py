@@ -252,7 +252,7 @@ class Owner:
     def _reserve(self, party: int, message: dict[str, Any]) -> None:
         stage, partition, batch = map(int, message["number"])
         if (limit := message.get("limit")) is not None:  # the master told the feeder, perhaps before us
-            self.ring.permit(int(limit))
+            self.ring.permit(int(limit), int(message.get("ahead", 0)))
         self.ring.reserve(
             party, (stage, partition, batch), int(message["size"]), rows=int(message["rows"]),
             waits=bool(message.get("waits", True)), try_=int(message.get("try", 0)),

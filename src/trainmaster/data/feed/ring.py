@@ -12,7 +12,8 @@ not overtaken for ever. Invariants, under any order of calls:
 A batch may have a third of the ring: while a reader holds one batch, whatever it is and wherever it lies, there is room for another.
 
 Where ranks read in step, the reader may have `limit` rows: of a batch that goes beyond, it gets the first rows, and the others later. A
-feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit; it may go to another ring. Of the
+feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit (and what it has within was read, and
+more is asked for: `starved`); it may go to another ring. Of the
 feeders of a partition the newest (`try`) is heard alone, so that an older one puts nothing here once its successor put elsewhere.
 """
 
@@ -73,6 +74,7 @@ class Ring:
         self.has_ended = self.has_stopped = False
         self.supply = self.delivered = 0
         self.limit: int | None = None
+        self.ahead = AHEAD  # batches that it may have beyond the limit
         self._news: tuple[Record, Record] = {}, {}  # what was fed and read, since that was last asked for
         self._tries: dict[tuple[int, int], int] = {}  # the newest of each partition
         self._free = [(0, size)]  # (begin, end), rising, never touching
@@ -163,9 +165,10 @@ class Ring:
 
     # -- everybody --
 
-    def permit(self, rows: int | None) -> None:
-        """Let the reader have so many rows in all; None: whatever comes. A lower number than before is old."""
+    def permit(self, rows: int | None, ahead: int = AHEAD) -> None:
+        """Let the reader have so many rows in all; None: whatever comes. Lower numbers than before are old."""
         self.limit = None if rows is None else max(rows, self.limit or 0)
+        self.ahead = max(self.ahead, ahead)
 
     def end(self) -> None:
         """Tell the reader the end, once it has all batches; accept no new ones."""
@@ -266,7 +269,10 @@ class Ring:
                 answer = {"op": "refused", "why": f"batch {number} comes after the end of the feed"}
                 answer = answer if request.waits else {"op": "full", "why": "ended"}
             elif not request.waits and self._is_ahead(request):
-                answer = {"op": "full", "why": "ahead"}
+                answer = {
+                    "op": "full",
+                    "why": "starved" if self._demand > 1 else "ahead",
+                }  # one is asked for in advance
             elif not is_full and (part := self._take(request)) is not None:
                 self._written[feeder] = part
                 under_way.add(number)
@@ -292,7 +298,7 @@ class Ring:
         if self.limit is None:
             return False
         rows = self.supply + sum(part.rows for part in self._written.values())
-        return rows - self.limit >= AHEAD * max(request.rows, 1)
+        return rows - self.limit >= self.ahead * max(request.rows, 1)
 
     def _take(self, request: Request) -> Part | None:
         size = -(-request.size // ALIGNMENT) * ALIGNMENT

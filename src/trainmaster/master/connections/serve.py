@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.input.feed_tokens import is_of_feed
 from trainmaster.host.linux import descriptor_limit
+from trainmaster.host.network.listening import BACKLOG
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.transports import cut
 
@@ -36,7 +37,6 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
 PING = 2.0  # s
 KEPT = 5  # s that a connection without a request is kept; as long uvicorn holds what a reader who vanished has sent
-BACKLOG = 1024  # connections
 ACCEPT_AGAIN = 1.0  # s after which accepting is tried again where it failed, for want of descriptors say
 TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
 
@@ -266,12 +266,3 @@ class Listener:
         for connection in list(self._state.connections):  # the readers left read on in the storage, as after a death
             if (transport := getattr(connection, "transport", None)) is not None:
                 cut(transport)
-
-
-def everywhere(port: int = 0) -> socket.socket:
-    """Return a socket bound to a port (0: a free one) of every address of this machine: one for IPv4 and IPv6, since two would have two
-    ports.
-    """
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=BACKLOG)

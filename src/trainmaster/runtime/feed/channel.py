@@ -6,7 +6,8 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
 
     feed    {v}             ring {size, largest}, with the descriptor | refused {why}
     read    {v}             the same
-    reserve {number, size}  write {at} | had | refused {why} | stopped; with {rows, waits: false, try, limit} also full {why} | superseded
+    reserve {number, size}  write {at} | had | refused {why} | stopped; with {rows, waits: false, try, limit, ahead} also full {why}, and
+                            superseded
     written                 no answer
     flush                   ok {supply} | stopped
     next                    batch {at, size, number, first, end} | end

@@ -90,5 +90,6 @@ class Master:
         self._addresses.append(address)  # the next one is tried next
         host, _, port = address.rpartition(":")
         plain = socket.create_connection((host.strip("[]"), int(port)), ANSWERED_WITHIN)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a question goes out in two pieces
         connection.sock = trusting(self._link["certificate"]).wrap_socket(plain)
         return connection

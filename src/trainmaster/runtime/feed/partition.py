@@ -82,7 +82,7 @@ class Partition:
         return begin
 
     def _offer(self, number: int, layout: Layout) -> Answer:
-        limit = {} if self._place["limit"] is None else {"limit": self._place["limit"]}
+        limit = {} if self._place["limit"] is None else {name: self._place[name] for name in ("limit", "ahead")}
         try:
             return self._at_ring(
                 lambda feeder: feeder.offer((*self._number, number), layout, waits=False, **{"try": self._try}, **limit)

@@ -199,13 +199,17 @@ def _content(value: Any, dtype: str, shape: Shape) -> Any:
     """Return the bytes of a value: lists as deep as the shape is, an array, or a single value."""
     if hasattr(value, "tobytes"):
         return value.tobytes()
-    flat: Any = value if shape else [value]
+    lists: Any = [value if shape else [value]]
     for _ in shape[1:]:
-        flat = chain.from_iterable(flat)
+        lists = chain.from_iterable(lists)
+    if dtype in _CODES:
+        content = array(_CODES[dtype])
+        for numbers in lists:  # a list at a time is twice as fast as one number after the other
+            content.extend(array(content.typecode, numbers))
+        return content
+    flat = chain.from_iterable(lists)
     if dtype == _DECIMAL:
         return b"".join(_unscaled(number).to_bytes(16, "little", signed=True) for number in flat)
-    if dtype in _CODES:
-        return array(_CODES[dtype], flat)
     if "8[" in dtype:
         return array("q", map(_count, flat))
     return b"".join(part.tobytes() for part in flat)  # scalars of NumPy

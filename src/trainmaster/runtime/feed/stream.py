@@ -45,6 +45,7 @@ class Stream(Channel):
         host, _, port = address.rpartition(":")
         try:
             plain = socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise FeedGone(self._gone(error.strerror or str(error))) from error
         try:

@@ -11,10 +11,10 @@ import asyncio
 import json
 import logging
 import secrets
-import socket
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.host.network.listening import everywhere
 from trainmaster.runtime.pinned import serving
 
 WITHIN = 20.0  # s that a connection may take
@@ -32,10 +32,7 @@ class Tickets:
 
     async def open(self) -> None:
         """Listen, on a port that the kernel chooses."""
-        if socket.has_dualstack_ipv6():
-            bound = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-        else:
-            bound = socket.create_server(("", 0))
+        bound = everywhere()
         self._server = await asyncio.start_server(self._serve, sock=bound, ssl=serving(self._certificate, self._key))
         self._address = [self._host, bound.getsockname()[1]]
 
