@@ -127,7 +127,7 @@ $(VENV)/peers/.installed: $(VENV)/.dev constraints/peers.txt
 
 peers: $(VENV)/peers/.installed
 
-bench: setup $(VENV)/.pytorch peers
+bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py
 
 clean:

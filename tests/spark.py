@@ -102,7 +102,9 @@ class Driver:
 
 
 @contextmanager
-def own_driver(cluster: Cluster, runtime: Path, properties: Mapping[str, str] | None = None) -> Iterator[Driver]:
+def own_driver(
+    cluster: Cluster, runtime: Path, properties: Mapping[str, str] | None = None, **environ: str
+) -> Iterator[Driver]:
     """An application of a test's own, with these of Spark's properties. `runtime`: its runtime directory, whose path must be short."""
     folders = {"TRAINMASTER_STATE_DIR": str(runtime / "state"), "TRAINMASTER_RUNTIME_DIR": str(runtime / "run")}
     environ = {
@@ -111,6 +113,7 @@ def own_driver(cluster: Cluster, runtime: Path, properties: Mapping[str, str] | 
         **folders,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         MARK: watchdog.run_id(),
+        **environ,
     }
     log = (runtime / "driver.log").open("wb")
     process = subprocess.Popen(
@@ -143,6 +146,19 @@ def on_spark() -> Iterator[Driver]:
         own_driver(cluster, Path(runtime), SLOTS) as driver,
     ):
         yield driver
+
+
+def older_python(folder: Path) -> Path:
+    """Return a Python for executors that takes itself for 3.9."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import collections, sys\nnames = 'major minor micro releaselevel serial'\n"
+        "sys.version_info = collections.namedtuple('V', names)(3, 9, 0, 'final', 0)\n"
+    )
+    python = folder / "python"
+    python.write_text(f"""#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n""")
+    python.chmod(0o755)
+    return python
 
 
 def run(cluster: Cluster, program: str, *arguments: str) -> str:

@@ -10,6 +10,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from conformance.engines import LIMIT, Submitted, container_process, python, workers
 from conformance.spark_engine import Spark
 from conformance.test_spark_application import WAITS, executor_of, waiting_job
-from spark import VERSIONS, Driver, own_driver, own_spark
+from spark import VERSIONS, Driver, older_python, own_driver, own_spark
 from waiting import until
 
 from trainmaster.host import linux
@@ -182,24 +183,88 @@ def test_a_killed_worker_node(spark: Spark) -> None:
     job.succeeded()
 
 
-def test_the_death_of_the_drivers_jvm_ends_the_job(driver: Driver, tmp_path: Path) -> None:
-    folder = tmp_path / "place"
+@contextmanager
+def own_application(driver: Driver, folder: Path, properties: dict[str, str], **environ: str) -> Iterator[Spark]:
+    """Another application on the cluster."""
     folder.mkdir()
     with (
         tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime,
-        own_driver(driver.cluster, Path(runtime)) as other,
+        own_driver(driver.cluster, Path(runtime), properties, **environ) as other,
     ):
         spark = Spark(folder, other)
         try:
-            job = waiting_job(spark)
-            children = Path(f"/proc/{other.process.pid}/task/{other.process.pid}/children").read_text().split()
-            [jvm] = [int(child) for child in children if (process := linux.look(int(child))) and process.name == "java"]
-            os.kill(jvm, signal.SIGKILL)
-            status = job.end()
-            assert status["state"] == "killed", job.story(status)
-            assert "the JVM of its driver died" in status["reason"]["words"]
+            yield spark
         finally:
             spark.close()
+
+
+def test_executors_that_spark_excludes_are_waited_for(driver: Driver, tmp_path: Path) -> None:
+    names = {
+        "enabled": "true",
+        "timeout": "20s",
+        "application.maxFailedTasksPerExecutor": "1",
+        "stage.maxFailedTasksPerExecutor": "9",
+    }
+    properties = {f"spark.excludeOnFailure.{name}": value for name, value in names.items()}
+    with own_application(driver, tmp_path / "place", properties) as spark:
+        until(lambda: spark.driver.eval(COUNT) == 2, LIMIT, what="both executors are there")
+        # Other work of the application, of which each task fails once: on both executors.
+        attempt = "__import__('pyspark').TaskContext.get().attemptNumber()"
+        assert (
+            spark.driver.eval(f"context.parallelize(range(4), 4).map(lambda _: 1 / {attempt}).collect()") == [1.0] * 4
+        )
+        job = spark.submit(workers("echo here"))
+        waiting = job.until_status("it waits", lambda status: status["waiting"])["waiting"]
+        assert "the application has no executor (2 more get no tasks: Spark excludes or decommissions them)" in str(
+            waiting
+        )
+        job.succeeded()
+        assert job.lines() == ["here"]
+
+
+def test_another_python_at_the_executors_ends_the_job_with_sparks_words(driver: Driver, tmp_path: Path) -> None:
+    python = older_python(tmp_path / "other")
+    with own_application(driver, tmp_path / "place", {}, PYSPARK_PYTHON=str(python)) as spark:
+        reason = spark.submit(workers("true", restart={"scope": "task", "limit": 1})).failed("localization-failed")
+        assert "Python in worker has different version 3.9 than that in driver 3.11" in reason["words"]
+
+
+def test_an_executor_that_is_killed_in_a_collective(spark: Spark) -> None:
+    program = python(
+        f"""
+        import os
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        print("begins", flush=True)
+        is_over = torch.zeros(1)
+        while not is_over:
+            is_over[0] = os.path.exists({str(spark.folder / "go")!r})
+            dist.all_reduce(is_over)
+        print("sum", int(is_over), "of", dist.get_world_size())
+        """
+    )
+    roles = {"worker": {"command": program, "replicas": 2, "resources": {"cores": 1, "memory": "512MiB"}}}
+    job = spark.submit(roles, framework="pytorch", gang=True)
+    for index in range(2):
+        job.until_line("begins", f"worker:{index}")
+    os.kill(executor_of(spark.process(job, task="worker:1")), signal.SIGKILL)
+    for index in range(2):
+        job.attempt(2, f"worker:{index}")
+    spark.write("go", "")
+    job.succeeded()
+    assert {job.lines(f"worker:{index}")[-1] for index in range(2)} <= {"sum 1 of 2", "sum 2 of 2"}
+
+
+def test_the_death_of_the_drivers_jvm_ends_the_job(driver: Driver, tmp_path: Path) -> None:
+    with own_application(driver, tmp_path / "place", {}) as spark:
+        job = waiting_job(spark)
+        pid = spark.driver.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        [jvm] = [int(child) for child in children if (process := linux.look(int(child))) and process.name == "java"]
+        os.kill(jvm, signal.SIGKILL)
+        status = job.end()
+        assert status["state"] == "killed", job.story(status)
+        assert "the JVM of its driver died" in status["reason"]["words"]
 
 
 def test_a_context_that_is_stopped_ends_the_job(spark: Spark) -> None:

@@ -169,15 +169,7 @@ def test_what_keeps_an_application_from_starting_is_one_error(
 def test_another_version_of_python_at_the_executors_is_one_error(
     own: OwnSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = "import collections, sys; names = 'major minor micro releaselevel serial'"
-    own.write(
-        "other/sitecustomize.py", f"{older}; sys.version_info = collections.namedtuple('V', names)(3, 9, 0, 'final', 0)"
-    )
-    other = own.write(
-        "python", f"""#!/bin/sh\nPYTHONPATH={own.folder}/other:$PYTHONPATH exec {sys.executable} "$@"\n"""
-    )
-    other.chmod(0o755)
-    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    monkeypatch.setenv("PYSPARK_PYTHON", str(spark.older_python(own.folder / "other")))
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     with pytest.raises(BadInput, match=r"Python in worker has different version") as refused:
         own.submit(workers("true"))

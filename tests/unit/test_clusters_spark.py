@@ -106,6 +106,16 @@ def test_what_is_no_spark_of_ours_is_refused(
     assert refused.value.anchor == "no-spark"
 
 
+def test_a_machine_without_spark_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(BadInput, match="and the package pyspark is not installed") as refused:
+        spark.find_home()
+    assert "pip install 'trainmaster[spark]', or set SPARK_HOME" in refused.value.mend
+
+
 def test_java_is_missing_or_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(BadInput, match=r"which Spark 3.5.9 needs"):

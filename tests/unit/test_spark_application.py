@@ -30,7 +30,14 @@ def job(**keys: Any) -> Any:
     ("master", "memory"),
     [
         ("spark://head:7077", {"spark.executor.memory": "2660m", "spark.cores.max": "20"}),
-        ("yarn", {"spark.executor.memory": "512m", "spark.executor.memoryOverhead": "2532m"}),
+        (
+            "yarn",
+            {
+                "spark.executor.memory": "512m",
+                "spark.executor.memoryOverhead": "2532m",
+                "spark.executor.maxNumFailures": "2147483647",
+            },
+        ),
     ],
 )
 def test_there_is_an_executor_for_each_container_of_the_size_of_the_largest(
@@ -42,6 +49,22 @@ def test_there_is_an_executor_for_each_container_of_the_size_of_the_largest(
         "spark.executor.resource.gpu.amount": "2",
     }  # fmt: skip
     assert found == others | memory
+
+
+def test_an_application_on_yarn_chooses_its_nodes() -> None:
+    roles = {
+        name: {"command": "true", "nodes": {"labels": {"label": "fast"}, "exclude": ["b", "a"]}}
+        for name in ("worker", "ps")
+    }
+    found = properties.derived(job_from({"name": "t", "roles": roles}), "yarn")
+    assert found["spark.yarn.executor.nodeLabelExpression"] == "fast"
+    assert found["spark.yarn.exclude.nodes"] == "a,b"
+    roles["ps"]["nodes"] = {"exclude": ["a"]}
+    with pytest.raises(BadInput, match="ps and worker choose different nodes"):
+        properties.derived(job_from({"name": "t", "roles": roles}), "yarn")
+    roles["worker"] = roles["ps"] = {"command": "true", "nodes": {"labels": {"zone": "x"}}}
+    with pytest.raises(BadInput, match="nodes of YARN have no zone"):
+        properties.derived(job_from({"name": "t", "roles": roles}), "yarn")
 
 
 def test_the_jobs_conf_comes_before_ours_and_that_before_the_machines(

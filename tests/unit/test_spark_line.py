@@ -226,6 +226,37 @@ def test_the_loss_of_an_executor_has_one_of_our_reasons(words: str, reason: str)
     assert f"executor 3 on node-1 was lost: {words}" in figures["detail"]
 
 
+# Of Spark 3.5.9 on YARN, as they were seen.
+@pytest.mark.parametrize(
+    ("words", "reason", "detail"),
+    [
+        (
+            (
+                "Container from a bad node: container_1_0001_01_000003 on host: node-1. Exit status: 137. Diagnostics: "
+                "[2026-11-26 22:51:54.022]Container killed on request. Exit code is 137\n[2026-11-26 22:51:54.024]Killed by external\n."
+            ),
+            "killed-by-engine",
+            "Exit status: 137. Diagnostics: Container killed on request. Exit code is 137 Killed by external . (SIGKILL: by the kernel",
+        ),
+        (
+            "Container container_1_0001_02_000003 on host: node-1 was preempted.",
+            "preempted",
+            "Container container_1_0001_02_000003",
+        ),
+        ("Executor Process Lost", "killed-by-engine", "Executor Process Lost"),
+        (
+            "Container marked as failed: c on host: node-1. Exit status: -100. Diagnostics: Container released on a *lost* node.",
+            "node-lost",
+            "Container marked as failed",
+        ),
+    ],
+)
+def test_losses_on_yarn_are_one_line(words: str, reason: str, detail: str) -> None:
+    key, figures = loss_of("3", "node-1", words)
+    assert key == reason
+    assert f"executor 3 on node-1 was lost: {detail}" in figures["detail"]
+
+
 def test_an_error_of_the_jvm_is_its_own_line() -> None:
     error = Exception(
         "An error occurred while calling o5.collect.\n: org.apache.spark.SparkException: Job 4 cancelled\n\tat a.b.c\n"

@@ -109,7 +109,8 @@ class SparkClient(OnCluster):
             check_storage(job)
             cores = masters.local_cores(master)
             executors = [] if cores is None else [Free(master, float(cores), 0, 0, float(cores), 0, 0)]
-            limits.check(requests, executors, {})
+            limits.check(requests, executors, {}, chooses_nodes=master == "yarn")
+            properties.derived(job, master)
         else:
             application = self.application(job)
             limits.check(requests, free(self._ask(application, "free")), self._ask(application, "conf"))

@@ -13,15 +13,19 @@ _OVERHEAD = 0.1
 _UNITS = {"": "MiB", "b": "B", "k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
 
 
-def check(requests: Sequence[Request], executors: Sequence[Free], conf: Mapping[str, str]) -> None:
-    """Raise BadInput for a request that no executor is large enough for. No executors: Spark may bring some."""
+def check(
+    requests: Sequence[Request], executors: Sequence[Free], conf: Mapping[str, str], chooses_nodes: bool = False
+) -> None:
+    """Raise BadInput for a request that no executor is large enough for. No executors: Spark may bring some. `chooses_nodes`: the
+    application's cluster places executors as the job's roles say.
+    """
     limit = memory_limit(conf)
     for request in requests:
         place, key = f"roles.{request.role}", f"roles.{request.role}.resources"
-        if request.nodes.get("labels") or request.nodes.get("exclude"):
+        if not chooses_nodes and (request.nodes.get("labels") or request.nodes.get("exclude")):
             raise BadInput(
                 f"{request.role} chooses its nodes, and Spark places tasks by itself", place=f"{place}.nodes",
-                mend="leave it out", anchor="larger-than-the-cluster",
+                mend="leave it out; an application that is started for the job on YARN can choose them", anchor="larger-than-the-cluster",
             )  # fmt: skip
         for name, amount, present in _amounts(request, executors):
             if present and amount > max(present) and not _grows(conf):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.errors import BadInput
 from trainmaster.engines.spark.home import Home
 from trainmaster.engines.spark.settings import Settings
 
@@ -34,9 +35,33 @@ def derived(job: Any, master: str) -> dict[str, str]:
         properties |= {"spark.cores.max": str(cores * count), "spark.executor.memory": f"{HEAP + container}m"}
     else:
         properties |= {"spark.executor.memory": f"{HEAP}m", "spark.executor.memoryOverhead": f"{384 + container}m"}
+    if (
+        master == "yarn"
+    ):  # the job's own rules say how many losses are too many; Spark's say twice as many as there are executors
+        properties["spark.executor.maxNumFailures"] = str(2**31 - 1)
     if gpus := max(size.gpus for size in sizes):
         properties["spark.executor.resource.gpu.amount"] = str(gpus)
-    return properties
+    return properties | (choice_of_nodes(job) if master == "yarn" else {})
+
+
+def choice_of_nodes(job: Any) -> dict[str, str]:
+    """Return the properties by which YARN chooses nodes. Raises BadInput where roles choose differently: executors are all alike."""
+    choices = {
+        name: (tuple(role.nodes.labels.items()), tuple(sorted(role.nodes.exclude))) for name, role in job.roles.items()
+    }
+    first, (labels, exclude) = next(iter(choices.items()))
+    if other := next((name for name, choice in choices.items() if choice != (labels, exclude)), None):
+        raise BadInput(
+            f"{other} and {first} choose different nodes, and the executors of an application are all alike",
+            place=f"roles.{other}.nodes", mend="write the same in every role", anchor="labels",
+        )  # fmt: skip
+    if unknown := [name for name, _ in labels if name != "label"]:
+        raise BadInput(
+            f"nodes of YARN have no {unknown[0]}: a node is in one partition", place=f"roles.{first}.nodes.labels",
+            mend="write {label: NAME}", anchor="labels",
+        )  # fmt: skip
+    properties = {"spark.yarn.executor.nodeLabelExpression": labels[0][1]} if labels else {}
+    return properties | ({"spark.yarn.exclude.nodes": ",".join(exclude)} if exclude else {})
 
 
 def defaults_file(home: Home, environ: Mapping[str, str] | None = None) -> Path:

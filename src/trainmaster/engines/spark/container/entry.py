@@ -44,6 +44,7 @@ def agent() -> dict[str, Any]:
         raise SystemExit(TERMINATED)
     spec |= secrets_for(spec.pop("ticket"), spec["certificate"])
     home = os.getcwd()
+    find_hadoop(os.path.dirname(home))
     atexit.register(shutil.rmtree, home, ignore_errors=True)  # the process that made it may have been killed
     private = os.path.join(home, ".trainmaster")
     for place in (private, os.path.join(home, "work")):
@@ -55,6 +56,13 @@ def agent() -> dict[str, Any]:
         **spec, "work": os.path.join(home, "work"), "runtime": private, "sockets": sockets,
         "cache": os.path.join(os.path.dirname(home), "cache-of-trainmaster"), "environ": environ,
     }  # fmt: skip
+
+
+def find_hadoop(place: str) -> None:
+    """Name the Hadoop configuration that Spark on YARN brings from the submitter into the directory of each container, `place`."""
+    folder = os.path.join(place, "__spark_conf__", "__hadoop_conf__")
+    if os.path.isdir(folder):
+        os.environ["HADOOP_CONF_DIR"] = folder
 
 
 def secrets_for(ticket: Mapping[str, Any], certificate: str) -> dict[str, Any]:
@@ -87,6 +95,7 @@ def master() -> tuple[str, dict[str, Any], MasterContainer]:
     from trainmaster.engines.spark.master.engine import BesideDriver
 
     payload: dict[str, Any] = json.load(sys.stdin)
+    find_hadoop(os.getcwd())
     directory = os.path.abspath(os.path.join("jobs", payload["job_id"]))
     os.makedirs(directory, mode=0o700)
     for name in ("job", "site"):

@@ -13,16 +13,19 @@ from trainmaster.engines.statuses import REASONS
 # standalone, YARN and Kubernetes. An executor's JVM exits with 52 where its heap is full (SparkExitCode.OOM).
 _LOSSES = (
     (
-        r"OOMKilled|[Ee]xceeding (physical |virtual )?memory|exceeding memory limits|OutOfMemory|code:? 52\b",
+        r"OOMKilled|[Ee]xceeding (physical |virtual )?memory|exceeding memory limits|OutOfMemory|(code|status):? 52\b",
         "out-of-memory",
     ),
     (r"[Dd]ecommission|[Pp]reempted", "preempted"),
     (
-        r"[Ww]orker (was )?lost|worker .*(lost|removed)|heartbeat timed out|[Nn]ode .*(lost|unusable|removed)|deleted node",
+        r"[Ww]orker (was )?lost|worker .*(lost|removed)|heartbeat timed out|[Nn]ode .*(lost|unusable|removed)|deleted node|\*lost\* node",
         "node-lost",
     ),
 )
-_KILLED = re.compile(r"code:? 137\b")
+_KILLED = re.compile(r"(code|status):? 137\b")
+_NOISE = re.compile(
+    r"Container from a bad node: \S+ on host: \S+ |\[\d{4}-\d\d-\d\d [\d:.]+\]"
+)  # YARN's, of any container that fails
 _CANCELLED = re.compile(r"cancell?ed|killed")
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
@@ -51,6 +54,7 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
 
 def loss_of(executor: str, host: str, words: str) -> tuple[str, dict[str, Any]]:
     """Return the reason, and its figures, for the loss of an executor."""
+    words = " ".join(_NOISE.sub("", words).split())
     reason = next((reason for pattern, reason in _LOSSES if re.search(pattern, words)), "killed-by-engine")
     if _KILLED.search(words) and reason == "killed-by-engine":
         words = f"{words} ({NO_MEMORY})"
