@@ -16,7 +16,7 @@ from .results import received
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from .channel import Message
@@ -28,10 +28,12 @@ LATER_PATIENCE = 0.5  # s, of a task that Spark tries again
 
 
 class Exchange:
-    """The exchange of one partition. `try_`: the number of Spark's task. `patience`: s without a master."""
+    """The exchange of one partition. `try_`: the number of Spark's task. `patience`: s without a master. `is_over`: as of `Master`."""
 
-    def __init__(self, link: Link, partition: int, try_: int, patience: float = PATIENCE) -> None:
-        self._master, self._partition, self._try = Master(link, patience=patience), partition, try_
+    def __init__(
+        self, link: Link, partition: int, try_: int, patience: float = PATIENCE, is_over: Callable[[], bool] = bool
+    ) -> None:
+        self._master, self._partition, self._try = Master(link, is_over, patience), partition, try_
         self._channel: Channel | None = None
         self._round = 0  # of the present reader: batches are numbered anew for each
         self._ring: list[Any] | None = None  # the one that was lost last
@@ -43,7 +45,7 @@ class Exchange:
         self._ready: deque[list[Any]] = deque()
 
     def results(self, batches: Iterable[Sequence[Column]]) -> Iterator[Any]:
-        """Yield the result of each row. Raises FeedError where the job has failed, or nobody reads any more."""
+        """Yield the result of each row. Raises Ended where the job has, or nobody reads any more, and FeedError."""
         coming = map(Layout, batches)
         following = next(coming, None)
         try:
