@@ -324,6 +324,14 @@ def test_a_round_is_forgotten_once_it_was_read_whole(agreed: bool) -> None:
             feed.figures(number)
 
 
+def test_empty_partitions_keep_no_other_waiting() -> None:
+    feed = opened()
+    for number in range(1, 6):
+        feed.begin(1)
+        assert feed.claim(Claim(number, 0, 0, number, 0, 0, "h")) is not None, "no row of the ones before is under way"
+        assert feed.settle(number, 0, number, 0, {}) == {"do": "done"}
+
+
 def test_a_feed_that_answers_has_no_rounds() -> None:
     feed = Feed(agreed=True)
     assert feed.exchange(ask(0, 0)) is None, "nobody reads yet"

@@ -314,6 +314,7 @@ class Feed:
         for key, rows in supplies.items():
             if (ring := self._rings.get(key)) is not None:
                 ring.supply = max(ring.supply, rows)
+        self._forget_grants(feeder)  # of an empty partition no supply will ever show it
         if (refusal := self._refusal(entry, feeder, count)) is not None:
             return {"do": "done"} if refusal is _STOP else refusal
         entry.count = count
@@ -337,12 +338,20 @@ class Feed:
         if all(partition.is_read for partition in self._rounds[number]):
             del self._rounds[number]
 
+    def _forget_grants(self, feeder: int) -> None:
+        """Count no batch of a feeder as under way: it has put what it wanted, or another one has taken over."""
+        for ring in self._rings.values():
+            ring.pending.pop(feeder, None)
+
     def _refusal(self, partition: _Partition, feeder: int, before: int) -> Answer | None:
         if self.has_stopped or (self.has_ended and self.agreed):
             return _STOP
         if feeder < partition.feeder:
             return {"do": "superseded"}
-        is_new, partition.feeder = feeder > partition.feeder, feeder
+        is_new = feeder > partition.feeder
+        if is_new:
+            self._forget_grants(partition.feeder)
+        partition.feeder = feeder
         if not is_new:
             for piece in partition.pieces:
                 piece.is_fed = piece.is_fed or (
