@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from spark import VERSIONS, own_spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
+pytestmark = pytest.mark.xdist_group("spark")
 LIMIT = 900.0  # s of a driver, which only a failure reaches
 
 # The driver's Python has Trainmaster, and pyspark from the directory in its first argument; the second one is a directory for files.
@@ -220,6 +220,7 @@ def drive(version: str, program: str, place: Path, *arguments: str, **environ: s
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
     out = drive(version, CONTEXT + NODES, tmp_path)
@@ -256,6 +257,7 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
     assert out["instances"] == [6] * 6
 
 
+@pytest.mark.full
 def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     out = drive(VERSIONS[0], CONTEXT + FAILURES, tmp_path)
     for error in out["numbers"]:
@@ -282,6 +284,7 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
 
 
+@pytest.mark.soak  # with parameter servers it was not run to its end
 def test_a_lost_executor_is_replaced(tmp_path: Path) -> None:
     """All that have its address begin anew with it, whether it was that of a parameter server or of a worker."""
     attempts = drive(VERSIONS[0], CONTEXT + LOSS, tmp_path)["attempts"]
