@@ -241,6 +241,25 @@ def test_the_order_of_the_end() -> None:
     assert script.last("ended")["gave_up"] == ""
 
 
+def test_servers_restart_with_the_group_that_knows_their_addresses_and_are_not_waited_for() -> None:
+    workers = ("worker:0", "worker:1")
+    script = Script(job(worker=role(2, "group", after={"ps": "running"}), ps=role(1, "group"), outputs=OUT))
+    script.start("ps:0", *workers)
+    script.fail("ps:0")
+    assert {order.task for order in script.planned if isinstance(order, Order) and order.verb == "stop"} == {*workers}
+    script.stopped(*workers)
+    script.tick(SETTLE)
+    script.start("ps:0", *workers)
+    assert sorted(script.last("generation-formed")["members"]) == [["ps:0", 2], ["worker:0", 2], ["worker:1", 2]]
+    script.succeed("worker:0")
+    assert {order.task for order in script.planned if isinstance(order, Order)} == {"worker:1"}, "its peer has finished"
+    script.succeed("worker:1")
+    steps = script.close()
+    order = ["commit worker:0", "stop ps:0", "leave ps:0", "outputs"]
+    assert sorted(order, key=steps.index) == order
+    assert script.state.ending["state"] == "succeeded"
+
+
 def test_containers_are_released_before_it_is_unregistered() -> None:
     script = Script(job(worker=role()))
     script.start("worker:0")
@@ -383,7 +402,7 @@ def test_who_does_not_count_is_no_member_that_the_group_waits_for() -> None:
         ("evaluator:0", "stop")
     ]
     data["roles"]["evaluator"]["restart"] = "group"
-    with pytest.raises(BadInput, match="does not count"):
+    with pytest.raises(BadInput, match="neither counts nor serves"):
         job_from(data)
 
 

@@ -51,7 +51,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     roles = {"worker": worker}
     after: dict[str, str] = {}
     if draw(st.booleans()):
-        roles["ps"] = _role(draw, "task", 1)
+        roles["ps"] = _role(draw, draw(st.sampled_from(("task", "group"))), 1)
         after["ps"] = "running"
     if draw(st.integers(0, 3)) == 0:
         roles["fetch"] = _role(draw, "task", 1)

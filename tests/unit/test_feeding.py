@@ -300,6 +300,38 @@ def test_nothing_goes_to_ranks_in_step_before_all_are_there() -> None:
     assert feed.claim(ask(0, 0)) is not None
 
 
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_round_is_forgotten_once_it_was_read_whole(agreed: bool) -> None:
+    feed = opened(agreed)
+    assert feed.rounds() == {"open": [0], "lost": [[0, [0, 1]]]}, "not fed yet"
+    later = feed.begin(1)
+    assert feed.claim(ask(0, 0)) is not None
+    for partition, count in enumerate((3, 0)):
+        feed.settle(0, partition, 1, count, {})
+    assert 0 in feed.rounds()["open"]
+    feed.has_read([[0, 0, 0, 2]])
+    assert 0 in feed.rounds()["open"]
+    feed.has_read([[0, 0, 2, 3]])
+    assert feed.rounds()["open"] == [later]
+    feed.has_read([[0, 0, 0, 3]])  # an agent that tells it again
+    assert feed.figures(0) == {"partitions": 0, "read": 0, "lost": [], "why": ""}
+    assert feed.claim(ask(0, 0, feeder=7)) == {"do": "stop"}, "Spark runs a task of it again"
+    assert feed.settle(0, 0, 7, 3, {}) == {"do": "done"}
+    assert feed.begin(0) == later + 1
+    assert feed.rounds()["open"] == [later], "a round without partitions has nothing to be read"
+    for number in (later + 2, -1):
+        with pytest.raises(LookupError):
+            feed.figures(number)
+
+
+def test_empty_partitions_keep_no_other_waiting() -> None:
+    feed = opened()
+    for number in range(1, 6):
+        feed.begin(1)
+        assert feed.claim(Claim(number, 0, 0, number, 0, 0, "h")) is not None, "no row of the ones before is under way"
+        assert feed.settle(number, 0, number, 0, {}) == {"do": "done"}
+
+
 def test_a_feed_that_answers_has_no_rounds() -> None:
     feed = Feed(agreed=True)
     assert feed.exchange(ask(0, 0)) is None, "nobody reads yet"

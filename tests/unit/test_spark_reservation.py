@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from trainmaster.host.places import runtime_dir
 from trainmaster.spark import reservation
 from trainmaster.spark.reservation import Address, Client, Reservations, Server
 
@@ -105,9 +107,35 @@ def test_a_wrong_key_is_refused_and_changes_nothing(server: Server, key: bytes) 
     assert not server.done
 
 
-def test_a_client_without_a_key_is_told_what_to_do(server: Server) -> None:
-    with pytest.raises(ValueError, match=r"the key .* is missing: hand on the address that Server\.start\(\) returned"):
-        Client(tuple(server.start()))
+def test_a_command_of_the_same_user_on_the_same_machine_needs_no_key(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, port = server.start()
+    [file] = runtime_dir().glob("reservation-*")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Client((host, port)).request_stop() == "OK"
+    until(lambda: server.done and not file.exists(), what="the server has stopped, and its key is gone")
+    with pytest.raises(
+        ValueError, match=r"the key .* is missing: run this as the driver's user on its machine, hand on"
+    ):
+        Client((host, port))
+    monkeypatch.setitem(sys.modules, "trainmaster.host.places", None)
+    with pytest.raises(ValueError, match=r"the key .* is missing"):
+        Client((host, port))  # in a task, where nothing else of ours is
+
+
+def test_the_server_of_a_cluster_notes_a_stop_and_goes_on() -> None:
+    ended = threading.Event()
+    server = Server(1, lambda seconds: "it has failed: no such digit" if ended.wait(seconds) else "")
+    client = Client(server.start())
+    try:
+        assert client.request_stop() == "OK"
+        until(lambda: server.done, what="the wish to stop")
+        assert client.end(waits=False) == ""
+        threading.Timer(0.1, ended.set).start()
+        assert client.end() == "it has failed: no such digit"
+    finally:
+        server.stop()
 
 
 class Bomb:

@@ -42,6 +42,8 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     if "outputs" in job and random.Random(f"saves 30 {seed}").random() < 0.15:  # drawn apart from all else
         job["saves"] = {"every": "10s"}
     _make_odd(seed, job)
+    if "ps" in job["roles"] and scope == "group" and random.Random(f"servers in the group 96 {seed}").random() < 0.4:
+        job["roles"]["ps"]["restart"]["scope"] = "group"
     saves = 0.0
     if scope == "group" and rng.random() < 0.5:
         job["checkpoint"] = {"path": "ckpt", "url": "memory://ckpt"}

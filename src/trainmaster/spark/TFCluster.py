@@ -18,18 +18,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.errors import BadInput
+from trainmaster.spark.nodes import streams
 from trainmaster.spark.nodes.driver_feeds import DriverFeeds
 from trainmaster.spark.nodes.driver_servers import DriverServers
 from trainmaster.spark.nodes.job import FunctionJob, pickled
+from trainmaster.spark.nodes.word import Word
 
 _LOG = logging.getLogger(__name__)
 _BOARD = "TensorBoard"
-_SERVING = ("ps", "evaluator")  # they are not waited for, and nobody restarts for them
+_SERVING = ("ps", "evaluator")  # they are not waited for
+_ALONE = ("evaluator",)  # nobody restarts for it: it is not in TF_CONFIG's cluster, whose addresses all others have
 QUEUES = ("input", "output", "error")
 _NO_FEEDS = ("output", "error")  # of the queues: results go back where their rows came from, and errors by themselves
 _EPOCHS = 10  # where none are named
 FEED_MEMORY = "64MiB"  # of each feed of a node
-_STREAM = 1.0  # s between two looks at a stream and its functions
 
 
 class InputMode:
@@ -64,6 +66,7 @@ class TFCluster:
             )  # fmt: skip
         self._feed_memory = feed_memory
         self._feeds: DriverFeeds | None = None
+        self._word: Word | None = None
         self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())
         self._nodes, self._timeout = dict(nodes), reservation_timeout
         self._has_board, self._servers_here = tensorboard, driver_ps_nodes and nodes["ps"]
@@ -86,9 +89,10 @@ class TFCluster:
             self.sc, "tfcluster", function, self._nodes, servers=addresses, **self._facts
         )
         if servers is not None:
-            job.on_formed, job.on_end = lambda: servers.restart(job), servers.stop
+            job.on_formed = lambda: servers.restart(job)
+            job.on_end.append(servers.stop)
         roles = {
-            name: job.role(replicas=count, restart={"scope": "task" if name in _SERVING else "group", "limit": 0})
+            name: job.role(replicas=count, restart={"scope": "task" if name in _ALONE else "group", "limit": 0})
             for name, count in job.tasks.items()
         }
         first = next(name for name in roles if name not in _SERVING)
@@ -99,7 +103,9 @@ class TFCluster:
                 setting = {"memory": self._feed_memory, "agreed": not self._nodes["ps"]}
                 shared = {} if role == first else {"share": first}
                 roles[role]["feed"] = {name: {**setting, **shared} for name in self._feed_names}
-            self._feeds = DriverFeeds(job, first, self._feed_names)
+            self._word = Word(job)
+            job.on_end.append(self._word.end)
+            self._feeds = DriverFeeds(job, first, self._feed_names, self._word.client)
         links = {_BOARD: f"{first}:0:board/"} if self._has_board else {}
         try:
             job.start(
@@ -112,8 +118,8 @@ class TFCluster:
             job.await_start(self._timeout)
         except BaseException:
             job.kill()
-            if servers is not None:
-                servers.stop()
+            for act in job.on_end:
+                act()
             raise
         if url := self.tensorboard_url():
             _LOG.info("TensorBoard running at: %s", url)
@@ -122,6 +128,17 @@ class TFCluster:
     def cluster_id(self) -> str:
         """The id of the job, which `tm status` knows."""
         return self._job.id
+
+    @property
+    def server(self) -> Any:
+        """The reservation server by which another process stops a stream; None in InputMode.TENSORFLOW."""
+        return None if self._word is None else self._word.server
+
+    @property
+    def cluster_meta(self) -> dict[str, Any]:
+        """Facts of the cluster: `id`, `num_executors`, and `server_addr`, the address of `server`."""
+        address = None if self._word is None else self._word.address
+        return {"id": self.cluster_id, "num_executors": self.num_executors, "server_addr": address}
 
     @property
     def _fed(self) -> DriverFeeds:
@@ -152,7 +169,7 @@ class TFCluster:
             feeds.put(qname, dataRDD, num_epochs or _EPOCHS)
 
     def train_batch(self, data: Any, batch_id: int = 0, qname: str = "input") -> None:
-        """Feed one batch of Structured Streaming: `stream.writeStream.foreachBatch(cluster.train_batch).start()`.
+        """Feed one batch of Structured Streaming: `stream.writeStream.foreachBatch(cluster.train_batch).start()`; then `shutdown(query)`.
 
         A query that is started anew from its checkpoint gives its last batch again, whatever was read of it.
         """
@@ -170,17 +187,25 @@ class TFCluster:
         """End the feeds, and wait until the functions of master, chief and workers have returned; parameter servers and evaluator are
         stopped then.
 
-        Raises JobFailed where one failed, TimeoutError after `timeout` seconds. `ssc`: the StreamingContext that feeds, waited for
-        first; it is stopped where the functions have ended. `grace_secs` is not needed: the end of a function is its own.
+        Raises JobFailed where one failed, TimeoutError after `timeout` seconds, and the errors of a stream. `ssc`: the StreamingContext, or
+        the query of Structured Streaming, that feeds, waited for first; it is stopped where the functions have ended, and where another
+        process asks for it: `reservation.Client(cluster.cluster_meta["server_addr"]).request_stop()`. `grace_secs` is not needed: the end
+        of a function is its own.
         """
         self._job.check()
         if ssc is not None:
-            while not ssc.awaitTerminationOrTimeout(_STREAM):
-                if self._job.has_ended:
-                    ssc.stop(stopSparkContext=False, stopGraceFully=False)
+            self._await_stream(ssc)
         if self._feeds is not None:
             self._feeds.end()
         self._job.await_end(timeout)
+
+    def _await_stream(self, stream: Any) -> None:
+        server = self.server
+        try:
+            streams.await_end(stream, lambda: self._job.has_ended, lambda: server is not None and server.done)
+        except Exception:
+            self._job.check()  # where a function has failed, that is the reason
+            raise
 
     def tensorboard_url(self) -> str | None:
         """Return the address of TensorBoard, None without one."""

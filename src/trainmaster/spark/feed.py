@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Feed:
         self._master = Master(self._link, self._has_ended.is_set)
         self._tag = f"trainmaster-feed-{run.id}-{self._link['role']}-{name}"
         threading.Thread(target=self._cancel_at_end, daemon=True, name=self._tag).start()
-        self._rounds: dict[int, Any] = {}  # those that were fed, and may have to be fed again
+        self._rounds: dict[int, Any] = {}  # those of which something may have to be fed again
         _ship(self._context)
         _send_by_value()
 
@@ -73,7 +73,7 @@ class Feed:
         way = ways.way_of(data, ARCHIVE, executors.lacking(self._context))
         level = logging.WARNING if way.is_slow else logging.INFO
         log.log(level, "%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
-        for _ in range(epochs):
+        for _ in range(epochs if way.partitions else 0):  # a stream has batches without any
             answer = self._ask("begin", partitions=way.partitions)
             if answer["do"] == "stop":
                 return
@@ -82,14 +82,14 @@ class Feed:
             self._run(answer["round"], None)
             self._feed_lost()
 
-    def map(self, data: Any, *, rows: int = 0) -> Any:
+    def map(self, data: Any, *, rows: int = 0, end: Callable[[bool], str] | None = None) -> Any:
         """Return an RDD of the results that readers give (`Reader.answer`), one for each row, in the partitions and the order of the data.
 
         It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
-        fails is an error of Spark's then. `rows` as of `put`.
+        fails is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
         """
         data = data.rdd if ways.is_frame(data) else data
-        return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE))
+        return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE, end))
 
     def end(self) -> int | None:
         """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
@@ -114,10 +114,11 @@ class Feed:
     # -- inside --
 
     def _feed_lost(self) -> None:
-        """Feed those partitions again whose batches were lost with a reader."""
-        for number in self._rounds:
-            while lost := self._ask("figures", round=number, wait=False).get("lost"):
-                self._run(number, lost)
+        """Feed those partitions again whose batches were lost with a reader; forget the rounds that were read whole."""
+        while lost := (answer := self._ask("rounds")).get("lost"):
+            for number, partitions in lost:
+                self._run(number, partitions)
+        self._rounds = {number: self._rounds[number] for number in answer.get("open", ()) if number in self._rounds}
 
     def _await_read(self, number: int) -> None:
         while True:

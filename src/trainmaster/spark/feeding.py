@@ -6,7 +6,7 @@ Spark sends this module's contents to the executors as they are, since nothing o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 
@@ -42,24 +42,40 @@ class Task:
 
 
 class Exchanger:
-    """Feeds a partition, and yields the result of each row. `rows`: of a batch at most, 0: by their size."""
+    """Feeds a partition, and yields the result of each row. `rows`: of a batch at most, 0: by their size.
 
-    def __init__(self, link: dict[str, Any], rows: int, archive: str) -> None:
-        self.link, self.rows, self.archive = link, rows, archive
+    `end` tells how the job has ended, "" while it runs; it waits for that where its argument is true.
+    """
+
+    def __init__(self, link: dict[str, Any], rows: int, archive: str, end: Callable[[bool], str] | None) -> None:
+        self.link, self.rows, self.archive, self.end = link, rows, archive, end
 
     def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[Any]:
         """Be the mapped function of `RDD.mapPartitionsWithIndex`."""
         from pyspark import TaskContext
 
         find(self.archive)
+        from trainmaster.runtime.feed.channel import FeedError
         from trainmaster.runtime.feed.exchange import LATER_PATIENCE, PATIENCE, Exchange
+        from trainmaster.runtime.feed.master import Ended
         from trainmaster.runtime.feed.rows import ROWS, batches
 
         context = TaskContext.get()
         assert context is not None
         patience = LATER_PATIENCE if context.attemptNumber() else PATIENCE
-        exchange = Exchange(self.link, index, context.taskAttemptId(), patience)
-        yield from exchange.results(batches(rows, self.rows or ROWS))
+        exchange = Exchange(self.link, index, context.taskAttemptId(), patience, lambda: self.words(waits=False) != "")
+        try:
+            yield from exchange.results(batches(rows, self.rows or ROWS))
+        except Ended as error:  # Spark shows the error of the last try, which finds no master any more
+            raise FeedError(self.words(waits=True) or str(error)) from error
+
+    def words(self, waits: bool) -> str:
+        """Say how the job has ended; "" where it runs, or nobody can tell."""
+        try:
+            return self.end(waits) if self.end is not None else ""
+        except (OSError, ValueError):  # the driver is not reached from here
+            self.end = None
+            return ""
 
 
 class Arrow:

@@ -12,7 +12,8 @@ body, which is JSON. So only a peer with the key is obeyed, no frame can be sent
 unpickled. Frames are not encrypted: they hold addresses, no secrets.
 
 **Key.** 32 random bytes, made by the server; it travels with the address, never in its text. A command that has the host and the port
-alone, as one that stops a stream from outside, reads it from TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
+alone, as one that stops a stream from outside, finds it in a private file where it is the same user's on the driver's machine. Elsewhere it
+reads TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
 
 A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then, of which there are at most `MOST_CONNECTIONS`.
 """
@@ -29,7 +30,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
@@ -37,6 +39,7 @@ TFOS_SERVER_PORT = "TFOS_SERVER_PORT"
 TFOS_SERVER_KEY = "TFOS_SERVER_KEY"
 MAX_RETRIES = 3  # of a client that cannot connect
 PATIENCE = 10.0  # s for a whole exchange
+LONGEST_WAIT = 5.0  # s of it that the server waits for an answer
 MOST_CONNECTIONS = 256
 LARGEST = {b"request": 1 << 20, b"answer": 64 << 20}  # bytes of a body; a node's facts are some 300
 POLL = 0.2  # s between two looks
@@ -86,13 +89,17 @@ class Reservations:
 
 
 class Server:
-    """The driver's side: `count` nodes are expected."""
+    """The driver's side: `count` nodes are expected.
 
-    def __init__(self, count: int) -> None:
+    `end` tells how a cluster has ended, see `Client.end`; a server that has it goes on after a client's `request_stop`, which ends others.
+    """
+
+    def __init__(self, count: int, end: Callable[[float], str] | None = None) -> None:
         if count <= 0:
             raise ValueError(f"Expected count should be greater than zero; it is {count}")
         self.reservations = Reservations(count)
-        self._stopped = threading.Event()
+        self._end = end
+        self._stopped, self._is_closed = threading.Event(), False
         self._listener: socket.socket | None = None
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._key = _key_of_environment() or secrets.token_bytes(32)
@@ -110,6 +117,8 @@ class Server:
         self._listener = _listen(_ports(os.environ.get(TFOS_SERVER_PORT, "0")))
         host = os.environ.get(TFOS_SERVER_HOST) or _ip_address()
         address = Address(host, self._listener.getsockname()[1], self._key)
+        self._key_file = _key_file(address[1])
+        _write_private(self._key_file, self._key)
         threading.Thread(target=self._accept, args=(self._listener,), name="reservations", daemon=True).start()
         _LOG.info("listening for reservations at %s", address)
         return address
@@ -136,13 +145,16 @@ class Server:
 
     def stop(self) -> None:
         """Stop listening. What has come in stays readable."""
+        self._is_closed = True
         self._stopped.set()
-        if self._listener:
-            _shut(self._listener)
+        listener, self._listener = self._listener, None
+        if listener:
+            _shut(listener)
+            self._key_file.unlink(missing_ok=True)
 
     def _accept(self, listener: socket.socket) -> None:
         with listener:
-            while not self.done:
+            while not self._is_closed:
                 self._slots.acquire()
                 try:
                     connection, peer = listener.accept()
@@ -159,7 +171,7 @@ class Server:
                 request = channel.receive()
                 channel.send({"answer": self._answer(request)})
                 if request.get("type") == "STOP":
-                    self.stop()
+                    self._stopped.set() if self._end else self.stop()
         except (OSError, ValueError, EOFError) as error:
             _LOG.warning("a connection from %s was closed: %s", peer[0], error)
         finally:
@@ -171,6 +183,7 @@ class Server:
             "QUERY": self.reservations.done,
             "QINFO": self.reservations.get,
             "STOP": lambda: "OK",
+            "END": lambda: self._end(LONGEST_WAIT if request.get("data") else 0.0) if self._end else "",
         }
         return answers.get(str(request.get("type")), lambda: "ERR")()
 
@@ -184,11 +197,13 @@ class Client:
 
     def __init__(self, server_addr: tuple[str, int], key: bytes | None = None) -> None:
         self.server_addr = server_addr
-        self._key = key or getattr(server_addr, "key", None) or _key_of_environment() or b""
+        self._key = (
+            key or getattr(server_addr, "key", None) or _key_of_environment() or _key_of_user(server_addr[1]) or b""
+        )
         if not self._key:
             raise ValueError(
-                f"the key of the reservation server {_text(server_addr)} is missing: hand on the address that Server.start() returned, "
-                f"or set {TFOS_SERVER_KEY} here and for the driver"
+                f"the key of the reservation server {_text(server_addr)} is missing: run this as the driver's user on its machine, hand on "
+                f"the address that Server.start() returned, or set {TFOS_SERVER_KEY} here and for the driver"
             )
 
     def register(self, reservation: Any) -> Any:
@@ -208,6 +223,10 @@ class Client:
     def request_stop(self) -> Any:
         """Stop the server."""
         return self._request("STOP")
+
+    def end(self, waits: bool = True) -> str:
+        """Return how the server's cluster has ended, "" while it runs. `waits`: for some seconds, since its end is near."""
+        return str(self._request("END", waits))
 
     def close(self) -> None:
         """Do nothing: each request has a connection of its own."""
@@ -296,6 +315,25 @@ def _key_of_environment() -> bytes:
     if key and len(key) < 16:
         raise ValueError(f"{TFOS_SERVER_KEY} has {len(key)} characters: use at least 16 random ones")
     return key.encode()
+
+
+def _key_file(port: int) -> Path:
+    """Return the file with the key of this user's server at a port of this machine. Raises ImportError in a task: only we are there."""
+    from trainmaster.host.places import runtime_dir
+
+    return runtime_dir() / f"reservation-{port}.key"  # of this boot, and of nobody else
+
+
+def _key_of_user(port: int) -> bytes:
+    with suppress(ImportError, FileNotFoundError):
+        return _key_file(port).read_bytes()
+    return b""
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)  # of a driver that was killed
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def _ports(text: str) -> range:

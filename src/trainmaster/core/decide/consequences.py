@@ -233,7 +233,7 @@ def _rejoin(state: State, group: Group) -> list[Fact]:
 
 
 def _commit(state: State, group: Group) -> list[Fact]:
-    """Name committers: of members that restart alone at once, of the others when all have ended well."""
+    """Name committers: of members that restart alone at once, of the others when all that count have ended well."""
     attempts: list[list[Any]] = []
     if group.single[UPLOADED]:
         for key in state.unsettled:
@@ -247,7 +247,7 @@ def _commit(state: State, group: Group) -> list[Fact]:
             ):
                 attempts.append([key, task.attempt])
     if group.whole[UPLOADED] and not group.doomed:
-        everyone = group.whole[UPLOADED] == sum(group.whole.values())
+        everyone = _have_ended_well(state, group)
         first = state.known_job.completion.first  # its success ends the job, so it waits for no other role
         attempts += [
             [task.key, task.attempt]
@@ -255,6 +255,14 @@ def _commit(state: State, group: Group) -> list[Fact]:
             if task.whole and task.phase == UPLOADED and (everyone or task.role == first)
         ]
     return [("committers-named", {"group": group.number, "attempts": attempts})] if attempts else []
+
+
+def _have_ended_well(state: State, group: Group) -> bool:
+    """Tell whether all members that restart together and count have. Those that serve them may still run."""
+    running = sum(group.whole.values()) - group.whole[UPLOADED]
+    if running > sum(size_of(state, group, name) for name in group.roles if state.known_job.roles[name].serves):
+        return False  # the usual answer, without a look at each
+    return all(task.phase == UPLOADED for task in state.members(group) if task.whole and task.counts)
 
 
 # -- the end --

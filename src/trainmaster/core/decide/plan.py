@@ -189,7 +189,8 @@ def _extra_orders(state: State, task: Task) -> list[Action]:
         return orders
     if task.warned is not None and task.sent.get("warn") != str(task.attempt):
         orders.append(Order(task.key, task.serial, task.attempt, "warn", str(task.attempt)))
-    if task.whole and state.groups[task.group].finishing and task.sent.get("peer-finished") != str(task.attempt):
+    is_waited_for = task.whole and task.counts and state.groups[task.group].finishing
+    if is_waited_for and task.sent.get("peer-finished") != str(task.attempt):
         orders.append(Order(task.key, task.serial, task.attempt, "peer-finished", str(task.attempt)))
     if task.commits and state.saves:
         newest = state.saves[-1]["save"]

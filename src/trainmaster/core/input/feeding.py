@@ -129,7 +129,8 @@ class Feed:
         self.is_fixed = False  # the permit rises no more
         self.has_ended = self.has_stopped = False
         self._rings: dict[RingKey, _Ring] = {}
-        self._rounds: list[list[_Partition]] = []
+        self._rounds: dict[int, list[_Partition]] = {}  # those that were not read whole: the others are forgotten
+        self._begun = 0  # rounds so far
         self._expected = 0  # tasks that read, or will
         self._exchanges = 0
 
@@ -168,8 +169,9 @@ class Feed:
     def has_read(self, rows: Iterable[Sequence[int]]) -> None:
         """Note batches that were read, or left over: [round, partition, first, end]."""
         for number, partition, first, end in rows:
-            if number < len(self._rounds) and partition < len(self._rounds[number]):
-                self._rounds[number][partition].read.add(first, end)
+            if partition < len(partitions := self._rounds.get(number, [])):
+                partitions[partition].read.add(first, end)
+                self._forget(number)
 
     def advance(self, expected: Collection[str]) -> None:
         """Raise the permit to the fewest rows that one of the `expected` tasks was given. Where none is left, nobody wants more."""
@@ -184,7 +186,7 @@ class Feed:
     def is_read(self, expected: Collection[str]) -> bool:
         """Tell whether each of the tasks has read as far as it is permitted to, or wants nothing more; and so none begins anew."""
         if not self.agreed:
-            return all(partition.is_read for partitions in self._rounds for partition in partitions)
+            return not self._rounds
         read = {
             key[0] for key, ring in self._rings.items() if ring.has_stopped or ring.base + ring.delivered >= self.permit
         }
@@ -192,7 +194,7 @@ class Feed:
 
     def has_lost(self) -> bool:
         """Tell whether some partition must run again."""
-        return any(self.figures(number)["lost"] for number in range(len(self._rounds)))
+        return any(self.figures(number)["lost"] for number in self._rounds)
 
     def limits(self) -> dict[RingKey, tuple[int | None, bool]]:
         """Return for each ring the rows that its reader may have (None: all), and whether these are the last."""
@@ -212,8 +214,15 @@ class Feed:
             raise ValueError("this feed gives results: train with another feed than that of inference")
         if self.is_fixed and not self.has_stopped:
             raise ValueError("the feed has ended already: make a new one for a job that still runs")
-        self._rounds.append([_Partition() for _ in range(partitions)])
-        return len(self._rounds) - 1
+        if partitions:
+            self._rounds[self._begun] = [_Partition() for _ in range(partitions)]
+        self._begun += 1
+        return self._begun - 1
+
+    def rounds(self) -> dict[str, Any]:
+        """Return the rounds that were not read whole (`open`), and the partitions of these that must run again ([round, partitions])."""
+        lost = [[number, lost] for number in self._rounds if (lost := self.figures(number)["lost"])]
+        return {"open": list(self._rounds), "lost": lost}
 
     def fix(self) -> int | None:
         """Let the feed end where the ranks are permitted to read to now. Return that row; None where they do not agree on one."""
@@ -230,7 +239,7 @@ class Feed:
         The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks
         agree, all that lie in rings do.
         """
-        partitions = self._rounds[number]
+        partitions = self._partitions(number)
         if self.has_stopped or (self.has_ended and self.agreed):
             return {"partitions": len(partitions), "read": len(partitions), "lost": [], "why": ""}
         lost = {
@@ -245,10 +254,12 @@ class Feed:
     def claim(self, ask: Claim) -> Answer | None:
         """Return what a feeder does with its next batch; None where it must wait. Raises LookupError where there is no such partition.
 
-        `skip` up to the batch `until`; `put` it, and those up to `until`, into a ring; `stop`, since nobody wants more; `again`: the
-        partition must run again; `superseded`; or `unreachable`.
+        `skip` up to the batch `until`; `put` it, and those up to `until`, into a ring; `stop`, since nobody wants more, or all was read;
+        `again`: the partition must run again; `superseded`; or `unreachable`.
         """
-        partition = self._rounds[ask.round][ask.partition]
+        if not (partitions := self._partitions(ask.round)):
+            return _STOP
+        partition = partitions[ask.partition]
         if (refusal := self._refusal(partition, ask.feeder, ask.batch)) is not None:
             return refusal
         if ask.gone in self._rings:
@@ -271,7 +282,7 @@ class Feed:
         `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. Of the claim, `feeder`, `size` of
         the first batch, `rows`, `host`, `has_waited`, `gone` and `unreachable` matter.
         """
-        if self._rounds:
+        if self._begun:
             raise ValueError("this feed trains: ask for results of another feed")
         self.agreed = False
         if self.is_fixed or self.has_stopped:
@@ -297,13 +308,16 @@ class Feed:
 
         `supplies`: the rows in the rings, as they told it behind the last batch.
         """
-        entry = self._rounds[number][partition]
+        if not (partitions := self._partitions(number)):
+            return {"do": "done"}
+        entry = partitions[partition]
         if entry.count not in (None, count):
             why = f"it gave {entry.count} batches before and {count} now: persist the data, so that it gives the same rows again"
             return {"do": "differs", "why": why}
         for key, rows in supplies.items():
             if (ring := self._rings.get(key)) is not None:
                 ring.supply = max(ring.supply, rows)
+        self._forget_grants(feeder)  # of an empty partition no supply will ever show it
         if (refusal := self._refusal(entry, feeder, count)) is not None:
             return {"do": "done"} if refusal is _STOP else refusal
         entry.count = count
@@ -311,16 +325,36 @@ class Feed:
         entry.pieces[-1].end = None
         for piece in entry.pieces:
             piece.is_fed = piece.ring is not None
+        self._forget(number)
         return {"do": "done"}
 
     # -- below --
+
+    def _partitions(self, number: int) -> list[_Partition]:
+        """Return the partitions of a round; none where it was read whole. Raises LookupError where there was no such round."""
+        if not 0 <= number < self._begun:
+            raise LookupError(number)
+        return self._rounds.get(number, [])
+
+    def _forget(self, number: int) -> None:
+        """Keep nothing of a round that was read whole: a stream has any number of them."""
+        if all(partition.is_read for partition in self._rounds[number]):
+            del self._rounds[number]
+
+    def _forget_grants(self, feeder: int) -> None:
+        """Count no batch of a feeder as under way: it has put what it wanted, or another one has taken over."""
+        for ring in self._rings.values():
+            ring.pending.pop(feeder, None)
 
     def _refusal(self, partition: _Partition, feeder: int, before: int) -> Answer | None:
         if self.has_stopped or (self.has_ended and self.agreed):
             return _STOP
         if feeder < partition.feeder:
             return {"do": "superseded"}
-        is_new, partition.feeder = feeder > partition.feeder, feeder
+        is_new = feeder > partition.feeder
+        if is_new:
+            self._forget_grants(partition.feeder)
+        partition.feeder = feeder
         if not is_new:
             for piece in partition.pieces:
                 piece.is_fed = piece.is_fed or (
@@ -436,7 +470,7 @@ class Feed:
         return f"the ring of {key[0]} is not reached from where the partition is, {place}"
 
     def _free(self, key: RingKey, why: str) -> None:
-        for partitions in self._rounds:
+        for partitions in self._rounds.values():
             for partition in partitions:
                 for piece in partition.pieces:
                     if piece.ring == key:

@@ -267,8 +267,8 @@ class _Reading:
                 raise self.refused(
                     (*at, "replicas"), both, "replicas.min is above replicas.max", "swap them", "job-shape"
                 )
-            if not role.counts and role.restart.scope == "group":
-                message = f"role {role.name} does not count, so the group would wait for it for ever"
+            if not role.counts and not role.serves and role.restart.scope == "group":
+                message = f"role {role.name} neither counts nor serves, so the group would wait for it for ever"
                 raise self.refused(
                     (*at, "restart", "scope"), "group", message, "set scope: task, or counts: true", "job-shape"
                 )

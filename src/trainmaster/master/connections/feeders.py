@@ -9,6 +9,7 @@ is `wait`, and the same question comes again.
     {op: exchange, role, feed, feeder, size, rows, host, gone}               -> an answer of `Feed.exchange`, or fail {why}
     {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
     {op: figures, role, feed, round, wait}                                  -> {do, read, lost, why}
+    {op: rounds, role, feed}                                                -> {do, open, lost}, see `Feed.rounds`
     {op: readers, role, feed, there}                                        -> {granted, least}, once these are there, or are not
     {op: end, role, feed}                                                   -> {do: done, rows}, once it was read; or lost
 """
@@ -58,7 +59,8 @@ class Feeders:
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
             "begin": self._begin, "claim": self._claim, "exchange": self._exchange,
-            "settle": self._settle, "figures": self._figures, "readers": self._readers, "end": self._end,
+            "settle": self._settle, "figures": self._figures, "rounds": self._rounds,
+            "readers": self._readers, "end": self._end,
         }  # fmt: skip
 
     async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -227,6 +229,9 @@ class Feeders:
         figures = feed.figures(question["round"])
         is_done = figures["partitions"] == figures["read"]
         return {"do": "figures", **figures} if is_done or figures["lost"] or not question["wait"] else None
+
+    def _rounds(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"do": "rounds", **feed.rounds()}
 
     def _readers(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Tell whether the readers have containers: all, or those that an elastic role cannot be without."""

@@ -21,7 +21,7 @@ from .stream import connect, machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from .channel import Message
@@ -33,10 +33,12 @@ LATER_PATIENCE = 0.5  # s, of a task that Spark tries again
 
 
 class Exchange:
-    """The exchange of one partition. `try_`: the number of Spark's task. `patience`: s without a master."""
+    """The exchange of one partition. `try_`: the number of Spark's task. `patience`: s without a master. `is_over`: as of `Master`."""
 
-    def __init__(self, link: Link, partition: int, try_: int, patience: float = PATIENCE) -> None:
-        self._link, self._master = link, Master(link, patience=patience)
+    def __init__(
+        self, link: Link, partition: int, try_: int, patience: float = PATIENCE, is_over: Callable[[], bool] = bool
+    ) -> None:
+        self._link, self._master = link, Master(link, is_over, patience)
         self._partition, self._try = partition, try_
         self._channel: Channel | None = None
         self._place: Answer = {}  # the present ring, as the master's answer names it
@@ -51,7 +53,7 @@ class Exchange:
         self._ready: deque[list[Any]] = deque()
 
     def results(self, batches: Iterable[Sequence[Column]]) -> Iterator[Any]:
-        """Yield the result of each row. Raises FeedError where the job has failed, or nobody reads any more."""
+        """Yield the result of each row. Raises Ended where the job has, or nobody reads any more, and FeedError."""
         coming = map(Layout, batches)
         following = next(coming, None)
         try:

@@ -31,6 +31,10 @@ class RunAgain(FeedError):
     """Batches of the partition were lost with their reader: it must be fed again, but for what was read."""
 
 
+class Ended(FeedError):
+    """The job has ended, or nobody reads its feed any more."""
+
+
 class Master:
     """The master, for the feed of one role. `link`: job, token, role, feed, and socket, or addresses and certificate (PEM)."""
 
@@ -41,7 +45,7 @@ class Master:
         self._addresses = list(link.get("addresses") or ())
 
     def ask(self, op: str, **fields: Any) -> Answer:
-        """Return the answer. Raises RunAgain, or FeedError with the master's words where it refuses or the job has failed."""
+        """Return the answer. Raises RunAgain, Ended, or FeedError with the master's words where it refuses."""
         question = json.dumps({"op": op, "role": self._link["role"], "feed": self._link["feed"], **fields}).encode()
         limit, failures = time.monotonic() + self._patience, 0
         while True:
@@ -51,16 +55,16 @@ class Master:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if time.monotonic() > limit or self._is_over():
-                    raise FeedError(
-                        f"no master of {self._link['job']} answers, it may have ended: {error!r}"
-                    ) from error
+                    raise Ended(f"no master of {self._link['job']} answers, it may have ended: {error!r}") from error
                 time.sleep(_AGAIN if failures else 0)  # an idle connection is closed by the master
                 failures += 1
         if status != http.client.OK:
             raise FeedError(f"the master of {self._link['job']} refuses: {answer.get('error', status)}")
         if answer.get("do") == "again":
             raise RunAgain(answer["why"])
-        if answer.get("do") in ("fail", "differs", "unreachable"):
+        if answer.get("do") == "fail":
+            raise Ended(answer["why"])
+        if answer.get("do") in ("differs", "unreachable"):
             raise FeedError(answer["why"])
         return answer
 

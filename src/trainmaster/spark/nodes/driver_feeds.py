@@ -13,6 +13,7 @@ from trainmaster.core.errors import BadInput, EngineFailed
 if TYPE_CHECKING:
     from trainmaster.spark.feed import Feed
     from trainmaster.spark.nodes.job import FunctionJob
+    from trainmaster.spark.reservation import Client
 
 _ROWS = 256  # of a batch at most: few are left over where nodes read the same number of rows
 _END = 30.0  # s for a job to end whose master says that it has failed
@@ -20,14 +21,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class DriverFeeds:
-    """The feeds `names` of a role of the cluster's job, which its other roles share. Several threads may call."""
+    """The feeds `names` of a role of the cluster's job, which its other roles share. Several threads may call.
 
-    def __init__(self, job: FunctionJob, role: str, names: Sequence[str]) -> None:
-        self._job, self._role = job, role
+    `driver`: by which tasks ask this driver how the job has ended.
+    """
+
+    def __init__(self, job: FunctionJob, role: str, names: Sequence[str], driver: Client) -> None:
+        self._job, self._role, self._driver = job, role, driver
         self._lock = threading.Lock()
         self._locks = {name: threading.Lock() for name in names}
         self._feeds: dict[str, Feed] = {}
         self._uses: dict[str, str] = {}  # feed -> training or inference
+        self._has_slots = False  # there are some beside those of the nodes
 
     def put(self, name: str, data: Any, epochs: int = 1) -> None:
         """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
@@ -39,7 +44,7 @@ class DriverFeeds:
         """Return an RDD of results, as `Feed.map` does. Raises as `put`."""
         self._check(name, "inference")
         with self._errors_of_functions():
-            return self._feed(name).map(data, rows=_ROWS)
+            return self._feed(name).map(data, rows=_ROWS, end=self._driver.end)
 
     def end(self) -> None:
         """Begin to end all feeds. Each ends when functions have read it; what goes wrong meanwhile fails the job."""
@@ -78,7 +83,9 @@ class DriverFeeds:
                 f"feed {name!r} is for {self._uses[name]}, and cannot be for {use} too", place=f"qname: {name}",
                 mend="name another one in run(queues=...), and read it in the function", anchor="no-feed",
             )  # fmt: skip
-        self._check_slots()
+        if not self._has_slots:  # which is asked once: a stream has many batches
+            self._check_slots()
+            self._has_slots = True
 
     def _check_slots(self) -> None:
         """Raise BadInput where nodes take all slots, so that no task of Spark's could feed them."""

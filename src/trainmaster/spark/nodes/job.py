@@ -74,12 +74,17 @@ class FunctionJob:
         self._failure = ""
         self._run: Any = None
         self.on_formed: Callable[[], None] = lambda: None  # called when all tasks run, also after each restart
-        self.on_end: Callable[[], None] = lambda: None
+        self.on_end: list[Callable[[], None]] = []
 
     @property
     def has_ended(self) -> bool:
         """Tell whether it has ended, well or not."""
         return self._end is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether it has ended, and not well."""
+        return bool(self._failure) or (self._end is not None and self._end["state"] != "succeeded")
 
     # -- start --
 
@@ -173,6 +178,16 @@ class FunctionJob:
         if self._end is not None and self._end["state"] != "succeeded":
             raise failed(self._end)
 
+    def words_of_end(self, seconds: float) -> str:
+        """Say how the job has ended, with the last lines of the task that failed; "" where it runs on after `seconds`."""
+        if not self.ends_within(seconds):
+            return ""
+        try:
+            self.check()
+        except JobFailed as error:
+            return str(error)
+        return f"{self.id} has ended: ask for results before that"
+
     def kill(self) -> None:
         """End the job, where it has not ended."""
         if self._run is not None and self._end is None:
@@ -216,7 +231,8 @@ class FunctionJob:
         with self._news:
             self._end = status
             self._news.notify_all()
-        self.on_end()
+        for act in self.on_end:
+            act()
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "generation-formed":
