@@ -23,7 +23,7 @@ import time
 from typing import Any
 
 from trainmaster.engines.spark import ENGINE, wire
-from trainmaster.engines.spark.bridge.bridge import Bridge, bridge_of, first_line
+from trainmaster.engines.spark.bridge.bridge import JVM_DIED, Bridge, bridge_of, first_line
 
 PAYLOAD = "payload.json"
 MASTER = "trainmaster.master.container:main"
@@ -154,7 +154,7 @@ def _watch_jvm(bridge: Bridge, job: str) -> None:
     if bridge.answer_state(job) in ("ended", "failed"):
         return  # it ends in order
     wire.note_end(job, "the driver's JVM is gone")
-    bridge.application_ended()
+    bridge.application_ended(JVM_DIED)
     _leave_folder()
     os._exit(1)
 
