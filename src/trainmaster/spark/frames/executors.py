@@ -24,6 +24,7 @@ def lacking(context: Any) -> str:
     application = context.applicationId
     if application not in _lacks:
         count = min(max(context.defaultParallelism, 1), MOST)
+        description = context.getLocalProperty("spark.job.description")
         context.setJobDescription("trainmaster asks what executors have")
         try:
             answers = context.parallelize(range(count), count).mapPartitions(feeding.lacks_arrow).collect()
@@ -32,7 +33,7 @@ def lacking(context: Any) -> str:
                 raise ours from error
             raise
         finally:
-            context.setLocalProperty("spark.job.description", None)
+            context.setLocalProperty("spark.job.description", description)
         _lacks[application] = min(filter(None, answers), default="")
     return _lacks[application]
 
