@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainmaster.core.input.feeding import AHEAD, MOST_AHEAD, Claim, Feed
+from trainmaster.core.input.feeding import AHEAD, MOST_AHEAD, SHARE_AHEAD, Claim, Feed
 
 TASKS = ("worker:0", "worker:1", "worker:2")
 HOSTS = {"worker:0": "h", "worker:1": "h", "worker:2": "another"}
@@ -384,7 +384,8 @@ def test_a_ring_whose_permit_is_slow_gets_further_ahead_unless_others_have_fewer
     feed = opened(True)
     tell(feed, "worker:0", 0), tell(feed, "worker:1", 0)
     assert [place["ahead"] for place in (feed.claim(ask(0, 0)), feed.claim(ask(1, 0))) if place] == [AHEAD, AHEAD]
-    tell(feed, "worker:0", 10), tell(feed, "worker:1", 10)
+    many = 10 * SHARE_AHEAD * MOST_AHEAD
+    tell(feed, "worker:0", many), tell(feed, "worker:1", many)
 
     def claimed(full: str) -> int:
         answer = feed.claim(ask(0, 1, full=full))
@@ -396,8 +397,12 @@ def test_a_ring_whose_permit_is_slow_gets_further_ahead_unless_others_have_fewer
     assert feed.claim(ask(1, 1, full="starved")) is not None, "the other ring has its own"
     feed = opened(True)
     assert feed.claim(ask(0, 0)) is not None
-    tell(feed, "worker:0", 10), tell(feed, "worker:1", 0)
+    tell(feed, "worker:0", many + 1), tell(feed, "worker:1", many)
     assert claimed("starved") == AHEAD, "it waits for the other rank's rows"
+    feed = opened(True)
+    assert feed.claim(ask(0, 0)) is not None
+    tell(feed, "worker:0", 10 * SHARE_AHEAD * 4 - 1), tell(feed, "worker:1", many)
+    assert [claimed("starved") for _ in range(3)] == [3, 3, 3], "of little data little may be left over"
 
 
 @pytest.mark.parametrize("agreed", [True, False])

@@ -28,7 +28,8 @@ import attrs
 from trainmaster.core.input.ranges import LARGEST, RangeSet
 
 AHEAD = 2  # batches that a ring may have beyond the permit at first, and that a reader on another host than the feeder's should have
-MOST_AHEAD = 32  # batches beyond the permit
+MOST_AHEAD = 32  # batches beyond the permit, and
+SHARE_AHEAD = 16  # the part of the permitted rows that these may be, so that little is left over of little data
 RingKey: TypeAlias = tuple[str, int]  # task, attempt
 Answer: TypeAlias = dict[str, Any]
 _STOP: Answer = {"do": "stop"}
@@ -374,7 +375,9 @@ class Feed:
                 ring.room = min(ring.room, ask.size - 1)
             if ask.full == "starved" and piece.ring is not None and not ask.has_waited:
                 ring = self._rings[piece.ring]
-                ring.ahead = min(ring.ahead * 2, MOST_AHEAD) if ring.rows <= self.permit else ring.ahead
+                most = min(MOST_AHEAD, self.permit // (SHARE_AHEAD * max(ask.rows, 1)))
+                if ring.rows <= self.permit:
+                    ring.ahead = max(ring.ahead, min(ring.ahead * 2, most))
             key = self._choose(ask)
             if key is None:
                 return self._all_away(ask)
