@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import figures
+import tfos
 
 sys.path[:0] = [str(figures.ROOT / "src")]
 
 ROWS = int(os.environ.get("ROWS", "300000"))
 LIMIT = 3600.0  # s of a run
-PEER = ("tensorflowonspark", "pkg_resources", "setuptools")  # what the peer needs beside TensorFlow
 
 READS = """
 import numpy
@@ -118,20 +118,15 @@ def measure(runs: int) -> list[figures.Row]:
     from trainmaster.clusters import spark
 
     [package] = (figures.BIN.parent / "spark-3.5").glob("lib/python3*/site-packages/pyspark")
-    theirs = [path for name in PEER for path in figures.PEERS.parent.glob(f"lib/python3*/site-packages/{name}")]
-    has_peer = len(theirs) == len(PEER)
-    ways = ["files", "computed", "rdd", "floor", *(["tfos"] if has_peer else [])]
-    answers: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with figures.place() as environ, tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
+        peer_environ = tfos.environment(place / "peer")
+        ways = ["files", "computed", "rdd", "floor", *(["tfos"] if peer_environ else [])]
+        answers: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
         cluster = spark.up(spark.Settings(nodes=1, memory=4096, cores=4), folder=place / "spark", home=package)
         try:
             files = str(place / "files")
             measure_once(cluster, ROWS, files, "write", environ)
-            (place / "peer").mkdir()
-            for path in theirs:  # without the rest of its environment, whose versions are others than TensorFlow's
-                (place / "peer" / path.name).symlink_to(path)
-            peer_environ = {"PYTHONPATH": str(place / "peer"), "PYSPARK_PYTHON": sys.executable}
             for _ in range(runs):
                 for way in ways:
                     rows = ROWS // 10 if way in ("rdd", "tfos") else ROWS
@@ -156,12 +151,11 @@ def measure(runs: int) -> list[figures.Row]:
             "computed", rates["computed"], unit, peer_name=floor, peer=rates["floor"], least=3.0, more_is_better=True
         ),
     ]
-    if has_peer:
+    if peer_environ:
         peer: dict[str, Any] = {"peer_name": "TensorFlowOnSpark", "peer": rates["tfos"], "more_is_better": True}
         result.append(figures.Row("an RDD of rows", rates["rdd"], unit, least=10.0, **peer))
     else:
-        note = "TensorFlowOnSpark is not in the peers' environment"
-        result.append(figures.Row("an RDD of rows", rates["rdd"], unit, note=note, more_is_better=True))
+        result.append(figures.Row("an RDD of rows", rates["rdd"], unit, note=tfos.MISSING, more_is_better=True))
     for way in ("files", "computed", "rdd"):
         for part in ("python", "java"):
             shares = [answer[part] for answer in answers[way]]

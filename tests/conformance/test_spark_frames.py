@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.engines import python
@@ -188,6 +189,20 @@ def test_files_give_the_rows_that_spark_reads_of_them(version: str, tmp_path: Pa
     assert answer["kept"]
 
 
+def driven(version: str, tmp_path: Path, how: str, role: dict[str, Any]) -> Any:
+    """Run a driver that is its own executor, does `how`, and has a role's programs read it; return its answer."""
+    home = home_of(version)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", DRIVER, str(home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
+         textwrap.dedent(how)],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
+        env={**os.environ, "SPARK_HOME": str(home.folder), "PYSPARK_PYTHON": home.python, "PYSPARK_DRIVER_PYTHON": sys.executable,
+             "PYSPARK_SUBMIT_ARGS": "--master local[3] pyspark-shell"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     "version",
@@ -213,16 +228,7 @@ def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tm
         "command": python(READS.format(extra="pass")), "resources": {"cores": 0.05, "memory": "64MiB"},
         "feed": {"input": {"memory": "4MiB"}},
     }  # fmt: skip
-    home = home_of(version)
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", DRIVER, str(home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
-         textwrap.dedent(how)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
-        env={**os.environ, "SPARK_HOME": str(home.folder), "PYSPARK_PYTHON": home.python, "PYSPARK_DRIVER_PYTHON": sys.executable,
-             "PYSPARK_SUBMIT_ARGS": "--master local[3] pyspark-shell"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    answer = json.loads(done.stdout.splitlines()[-1])
+    answer = driven(version, tmp_path, how, role)
     assert answer["state"] == "succeeded", answer
     assert answer["ok"]
     texts = (line.partition("{")[1] + line.partition("{")[2] for line in answer["lines"])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import textwrap
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conformance.engines import python
-from conformance.test_spark_feed import DRIVER, READS, values
-from spark import VERSIONS, home_of
+from conformance.test_spark_feed import READS, values
+from conformance.test_spark_frames import driven
+from spark import VERSIONS
 
 from trainmaster.clusters.hadoop import Cluster
 from trainmaster.data.store.ranges import open_range_file
@@ -57,19 +53,6 @@ def test_files_on_hdfs_are_read_past_the_jvm(version: str, on_hadoop: Cluster, t
     assert "6 Parquet files are read with Arrow, past the JVM" in second
     assert "Spark makes batches of Arrow: executors cannot read the files with Arrow: BadInput" in third
     assert "/none" in third
-
-
-def driven(version: str, tmp_path: Path, how: str, role: dict[str, Any]) -> Any:
-    home = home_of(version)
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", DRIVER, str(home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
-         textwrap.dedent(how)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
-        env={**os.environ, "SPARK_HOME": str(home.folder), "PYSPARK_PYTHON": home.python, "PYSPARK_DRIVER_PYTHON": sys.executable,
-             "PYSPARK_SUBMIT_ARGS": "--master local[3] pyspark-shell"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def check_ranges(url: str) -> None:

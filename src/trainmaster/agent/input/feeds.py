@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 WORD_AFTER = 0.01  # s after a change
 REPORT_AFTER = 0.3  # s
-_BOOT = "/proc/sys/kernel/random/boot_id"  # another on each machine
 
 log = logging.getLogger(__name__)
 
@@ -151,13 +150,10 @@ class Feeds:
 
 
 def _word(owner: Owner, address: str) -> dict[str, Any]:
+    from trainmaster.runtime.feed.stream import machine
+
     ring = owner.ring
     return {
-        "host": host(), "socket": str(owner.path), "address": address, "supply": ring.supply, "delivered": ring.delivered,
+        "host": machine(), "socket": str(owner.path), "address": address, "supply": ring.supply, "delivered": ring.delivered,
         "room": ring.room, "largest": ring.largest, "stopped": ring.has_stopped,
     }  # fmt: skip
-
-
-def host() -> str:
-    """Return a name of this machine that no other has."""
-    return Path(_BOOT).read_text().strip()

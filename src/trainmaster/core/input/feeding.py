@@ -28,8 +28,8 @@ import attrs
 from trainmaster.core.input.ranges import LARGEST, RangeSet
 
 AHEAD = 2  # batches that a ring may have beyond the permit at first, and that a reader on another host than the feeder's should have
-MOST_AHEAD = 32  # batches beyond the permit, and
-SHARE_AHEAD = 16  # the part of the permitted rows that these may be, so that little is left over of little data
+MOST_AHEAD = 32  # batches that a ring may have beyond the permit
+SHARE_AHEAD = 16  # the part of the permitted rows that it may have beyond these: of little data little is left over
 RingKey: TypeAlias = tuple[str, int]  # task, attempt
 Answer: TypeAlias = dict[str, Any]
 _STOP: Answer = {"do": "stop"}

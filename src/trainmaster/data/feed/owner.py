@@ -57,9 +57,7 @@ class Owner:
         self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._parties: dict[int, Send] = {}
-        self._streams: dict[
-            int, Callable[[], None]
-        ] = {}  # how to end those of feeders that are connected otherwise than by the socket
+        self._streams: dict[int, Callable[[], None]] = {}  # how to end the feeders that `admit` took in
         self.has_changed: Callable[[], None] = lambda: None  # called when the ring has changed
         self._operations = {
             "reserve": self._reserve, "written": self._commit, "flush": self._flush, "collect": self._collect,

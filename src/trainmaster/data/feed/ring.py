@@ -12,9 +12,9 @@ not overtaken for ever. Invariants, under any order of calls:
 A batch may have a third of the ring: while a reader holds one batch, whatever it is and wherever it lies, there is room for another.
 
 Where ranks read in step, the reader may have `limit` rows: of a batch that goes beyond, it gets the first rows, and the others later. A
-feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit (and what it has within was read, and
-more is asked for: `starved`); it may go to another ring. Of the
-feeders of a partition the newest (`try`) is heard alone, so that an older one puts nothing here once its successor put elsewhere.
+feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit (`starved`: and the reader waits for
+more); it may go to another ring. Of the feeders of a partition the newest (`try`) is heard alone, so that an older one puts nothing here
+once its successor put elsewhere.
 """
 
 from __future__ import annotations
@@ -269,10 +269,8 @@ class Ring:
                 answer = {"op": "refused", "why": f"batch {number} comes after the end of the feed"}
                 answer = answer if request.waits else {"op": "full", "why": "ended"}
             elif not request.waits and self._is_ahead(request):
-                answer = {
-                    "op": "full",
-                    "why": "starved" if self._demand > 1 else "ahead",
-                }  # one is asked for in advance
+                is_starved = self._demand > 1  # a reader asks for one batch in advance
+                answer = {"op": "full", "why": "starved" if is_starved else "ahead"}
             elif not is_full and (part := self._take(request)) is not None:
                 self._written[feeder] = part
                 under_way.add(number)
