@@ -80,7 +80,8 @@ def fed(
             capture_output=True, text=True, check=False, cwd=tmp_path, timeout=400,
             env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, **python_of_executors},
         )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+        told = done.stderr[done.stderr.find("Traceback") :]  # Spark's JVM tells of the end after it
+        assert done.returncode == 0, f"{done.stdout}\n{told[:4000]}"
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -11,7 +11,7 @@ import pytest
 from conformance.test_spark_feed import fed, values
 from spark import VERSIONS
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.soak]  # they were never run to their end
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
 LISTENS = """
         import logging
         told = []
@@ -44,6 +44,8 @@ def test_without_pyarrow_rows_come_one_by_one_and_a_line_names_the_executor(vers
 def test_another_python_of_executors_is_an_error_that_names_both(version: str, tmp_path: Path) -> None:
     # What a driver tells executors of its Python is what they compare theirs with.
     how = """
+        while run.status()["state"] == "pending":  # the readers have their containers before
+            time.sleep(0.1)
         context.pythonVer = "3.9"
         began = time.monotonic()
         try:

@@ -204,10 +204,7 @@ def driven(version: str, tmp_path: Path, how: str, role: dict[str, Any]) -> Any:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "version",
-    [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.soak)],  # that was never run to its end
-)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_programs_read_the_same_of_files_and_of_computed_arrays(version: str, tmp_path: Path) -> None:
     how = """
         import logging

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from spark import VERSIONS, own_spark
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.soak]  # it was never run to its end
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
 LIMIT = 500.0  # s of a driver
 
 # The driver's Python has Trainmaster and TensorFlow, and pyspark from the directory in its first argument; the second one is for files.

@@ -16,7 +16,7 @@ from trainmaster.clusters.hadoop import Cluster
 from trainmaster.data.store.ranges import open_range_file
 from trainmaster.data.store.stores import store_for
 
-pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.soak]  # they were never run to their end
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -284,7 +284,7 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
 
 
-@pytest.mark.soak  # with parameter servers it was not run to its end
+@pytest.mark.full
 def test_a_lost_executor_is_replaced(tmp_path: Path) -> None:
     """All that have its address begin anew with it, whether it was that of a parameter server or of a worker."""
     attempts = drive(VERSIONS[0], CONTEXT + LOSS, tmp_path)["attempts"]

@@ -19,8 +19,8 @@ from spark import VERSIONS
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
-    pytest.mark.soak,
-]  # `test_training` alone has passed, on 3.5, since its last mends
+    pytest.mark.full,
+]
 STOP = EXAMPLES / "digits-tensorflowonspark" / "stop_streaming.py"
 
 COMMON = """
@@ -112,7 +112,7 @@ for name, function in {"stops": stops, "never": never}.items():
 
 cluster = TFCluster.run(sc, fails, None, 2, 0, input_mode=SPARK)
 out["failed"] = error_of(cluster.train, many)
-out["at shutdown"] = error_of(cluster.shutdown)
+out["failed at shutdown"] = error_of(cluster.shutdown)
 
 cluster = TFCluster.run(sc, never, None, 4, 0, input_mode=SPARK)
 out["no slot"] = error_of(cluster.train, many)
@@ -294,7 +294,7 @@ def test_training(outcome: dict[str, Any]) -> None:
     assert out["failed"]["type"] == "JobFailed"
     assert "RuntimeError: no such digit" in out["failed"]["words"]
     assert out["failed"]["raised"] - moment(out["failed"]) < 20  # 2.5 s at a load of 20
-    assert "no such digit" in out["at shutdown"]["words"]
+    assert "no such digit" in out["failed at shutdown"]["words"]
     assert "4 nodes take all 4 slots of the application" in out["no slot"]["words"]
     assert "eval_node needs functions that read their data" in out["mode"]["words"]
     assert "the functions of this cluster read their data" in out["not fed"]["words"]

@@ -104,13 +104,13 @@ def test_nodes_that_read_the_digits_train(digits: Path, tmp_path: Path) -> None:
     assert (tmp_path / "export" / "saved_model.pb").exists()
 
 
-@pytest.mark.soak  # it was never run
+@pytest.mark.full
 def test_nodes_that_are_fed_train_and_read_held_out_digits(digits: Path, tmp_path: Path) -> None:
     printed = found(FED, digits, tmp_path)["printed"]
     assert float(printed.splitlines()[-1].split()[0]) > 0.9, printed
 
 
-@pytest.mark.soak  # it was never run
+@pytest.mark.full
 def test_a_stream_trains_until_it_is_stopped_from_outside(digits: Path, tmp_path: Path) -> None:
     out = found(STREAMED, digits, tmp_path, TFOS_SERVER_PORT=str(free_port()))
     assert out["stopped"] == [0]

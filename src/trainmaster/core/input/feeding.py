@@ -28,7 +28,7 @@ import attrs
 from trainmaster.core.input.ranges import LARGEST, RangeSet
 
 AHEAD = 2  # batches that a ring may have beyond the permit at first, and that a reader on another host than the feeder's should have
-MOST_AHEAD = 32  # batches that a ring may have beyond the permit
+MOST_AHEAD = 32  # batches that a ring whose reader waits may have beyond the permit
 SHARE_AHEAD = 16  # the part of the permitted rows that it may have beyond these: of little data little is left over
 RingKey: TypeAlias = tuple[str, int]  # task, attempt
 Answer: TypeAlias = dict[str, Any]
@@ -68,7 +68,7 @@ class _Ring:
     socket: str = ""
     address: str = ""  # host:port of its agent, for feeders of other hosts; "": it has none
     has_stopped: bool = False
-    ahead: int = AHEAD
+    ahead: int = 0  # rows that it may have beyond the permit, where these are more than `AHEAD` batches
     exchanges: int = 0  # that it was given
     is_over: bool = False  # its reader was told the end
     pending: dict[int, tuple[int, int, int]] = attrs.field(
@@ -375,9 +375,9 @@ class Feed:
                 ring.room = min(ring.room, ask.size - 1)
             if ask.full == "starved" and piece.ring is not None and not ask.has_waited:
                 ring = self._rings[piece.ring]
-                most = min(MOST_AHEAD, self.permit // (SHARE_AHEAD * max(ask.rows, 1)))
                 if ring.rows <= self.permit:
-                    ring.ahead = max(ring.ahead, min(ring.ahead * 2, most))
+                    most = min(MOST_AHEAD * ask.rows, self.permit // SHARE_AHEAD)
+                    ring.ahead = max(ring.ahead, min(2 * max(ring.ahead, AHEAD * ask.rows), most))
             key = self._choose(ask)
             if key is None:
                 return self._all_away(ask)
@@ -421,7 +421,7 @@ class Feed:
             room = ring.room - sum(size for size, *_ in granted)
             rows = ring.rows + sum(count for _, count, _ in granted)
             is_near = self._is_near(ask, key)
-            is_ahead = self.agreed and rows - self.permit >= ring.ahead * max(ask.rows, 1)
+            is_ahead = self.agreed and rows - self.permit >= max(ring.ahead, AHEAD * max(ask.rows, 1))
             if (
                 ring.has_stopped
                 or ring.is_over

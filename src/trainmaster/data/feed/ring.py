@@ -74,7 +74,7 @@ class Ring:
         self.has_ended = self.has_stopped = False
         self.supply = self.delivered = 0
         self.limit: int | None = None
-        self.ahead = AHEAD  # batches that it may have beyond the limit
+        self.ahead = 0  # rows that it may have beyond the limit, where these are more than `AHEAD` batches
         self._news: tuple[Record, Record] = {}, {}  # what was fed and read, since that was last asked for
         self._tries: dict[tuple[int, int], int] = {}  # the newest of each partition
         self._free = [(0, size)]  # (begin, end), rising, never touching
@@ -165,8 +165,11 @@ class Ring:
 
     # -- everybody --
 
-    def permit(self, rows: int | None, ahead: int = AHEAD) -> None:
-        """Let the reader have so many rows in all; None: whatever comes. Lower numbers than before are old."""
+    def permit(self, rows: int | None, ahead: int = 0) -> None:
+        """Let the reader have so many rows in all; None: whatever comes. Lower numbers than before are old.
+
+        `ahead`: rows that feeders may put beyond these, where they are more than `AHEAD` batches.
+        """
         self.limit = None if rows is None else max(rows, self.limit or 0)
         self.ahead = max(self.ahead, ahead)
 
@@ -296,7 +299,7 @@ class Ring:
         if self.limit is None:
             return False
         rows = self.supply + sum(part.rows for part in self._written.values())
-        return rows - self.limit >= self.ahead * max(request.rows, 1)
+        return rows - self.limit >= max(self.ahead, AHEAD * max(request.rows, 1))
 
     def _take(self, request: Request) -> Part | None:
         size = -(-request.size // ALIGNMENT) * ALIGNMENT

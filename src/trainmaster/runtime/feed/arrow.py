@@ -141,7 +141,8 @@ class Table:
         """Return lists as a column of one shape."""
         import pyarrow.compute as compute
 
-        array = _unsliced(array)
+        if "fixed_size_list<" in str(array.type):
+            array = _unsliced(array)
         valid = compute.is_valid(array).to_pylist() if array.null_count else None
         level, shape = (array.drop_null() if valid else array), list[int]()
         known = self._shapes.get(name)
@@ -206,7 +207,8 @@ class Table:
         """Return a column whose lists stay as they are."""
         import pyarrow
 
-        array, whole = _unsliced(array), array
+        has_values_alone = pyarrow.types.is_primitive(array.type) and not array.null_count
+        array, whole = (array if has_values_alone else _unsliced(array)), array
         count = len(array)
         shape: list[int] = []
         levels: list[tuple[Any, int]] = []  # buffer, and bytes of an offset
@@ -230,7 +232,7 @@ class Table:
         if levels:
             options |= {"kind": "list", **_offsets(levels)}
         dtype, array, detail = _stored(name, array)
-        values = _cut(array.buffers()[1], len(array), item_size(dtype))
+        values = _cut(array.buffers()[1], len(array), item_size(dtype), array.offset)
         return Column(name, dtype, values, shape=shape, detail=detail, **options)
 
     def _elements(self, name: str, array: Any, count: int, whole: Any) -> Any:
@@ -312,9 +314,9 @@ def _unsliced(array: Any) -> Any:
     return pyarrow.concat_arrays([array.slice(0, 0), array]) if array.offset else array
 
 
-def _cut(buffer: Any, count: int, width: int) -> Any:
-    """Return the bytes of so many values: buffers are often longer."""
-    return b"" if buffer is None else memoryview(buffer)[: count * width]
+def _cut(buffer: Any, count: int, width: int, first: int = 0) -> Any:
+    """Return the bytes of so many values from a first one on: buffers are often longer."""
+    return b"" if buffer is None else memoryview(buffer)[first * width : (first + count) * width]
 
 
 def _array(column: Column) -> Any:

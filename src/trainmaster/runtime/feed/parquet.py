@@ -42,10 +42,22 @@ def read(scan: dict[str, Any], splits: Iterable[dict[str, Any]], storages: Open 
                 continue
             columns = {field.name: _column(scan, file.schema_arrow, field.name) for field in scan["schema"]}
             present = [column for column in columns.values() if column is not None]
-            for batch in file.iter_batches(_rows(file.metadata, groups, present), row_groups=groups, columns=present):
+            batches = file.iter_batches(_rows(file.metadata, groups, present), row_groups=groups, columns=present)
+            for batch in _one_ahead(batches):
                 yield _selected(
                     scan, {**_constants(scan, split, columns, batch.num_rows), **_read(scan, columns, batch)}
                 )
+
+
+def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches, of which the next one is decoded meanwhile: Arrow lets other threads run."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
 
 
 def difference(scan: dict[str, Any], splits: Iterable[dict[str, Any]], storages: Open = None) -> str | None:
