@@ -3,7 +3,7 @@
 A *landing* is one submission that CI looks at. `.ci/landing` numbers it and names the commit that the last one ended with, which
 `tools/landing` writes and `make check` demands; so what has changed since is known. `Choice` has the rule, which the end of a run prints:
 
-- TURN: a third of the full tests runs at each landing, so each runs at least at every third.
+- TURN: a fifth of the full tests runs at each landing, so each runs at least at every fifth.
 - NEAR: of the others, those run that the change is about: it touches the test's own file, or a file that `REACH` says it is about.
 - FAR: then those that it can reach at all, through code that they share with others, as long as there is time.
 - NONE: the rest waits for its turn, since the change cannot touch it.
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 
-TURNS = 3
+TURNS = 5
 _ROOT = Path(__file__).parent.parent
 
 
@@ -82,7 +82,7 @@ def changed_files(commit: str) -> list[str]:
 
 
 def turn_of(unit: str) -> int:
-    """Return the turn at which a unit runs in any case, 0 to 2. A unit is a test's id, or a file whose tests take turns together."""
+    """Return the turn at which a unit runs in any case, from 0 on. A unit is a test's id, or a file whose tests take turns together."""
     return zlib.crc32(unit.encode()) % TURNS
 
 
