@@ -198,7 +198,6 @@ def own_application(driver: Driver, folder: Path, properties: dict[str, str], **
             spark.close()
 
 
-@pytest.mark.soak  # it has not passed yet
 def test_executors_that_spark_excludes_are_waited_for(driver: Driver, tmp_path: Path) -> None:
     names = {
         "enabled": "true",
@@ -215,15 +214,12 @@ def test_executors_that_spark_excludes_are_waited_for(driver: Driver, tmp_path: 
             spark.driver.eval(f"context.parallelize(range(4), 4).map(lambda _: 1 / {attempt}).collect()") == [1.0] * 4
         )
         job = spark.submit(workers("echo here"))
-        waiting = job.until_status("it waits", lambda status: status["waiting"])["waiting"]
-        assert "the application has no executor (2 more get no tasks: Spark excludes or decommissions them)" in str(
-            waiting
-        )
+        words = "the application has no executor (2 more get no tasks: Spark excludes or decommissions them)"
+        job.until_status("it says what it waits for", lambda status: words in str(status["waiting"]))
         job.succeeded()
         assert job.lines() == ["here"]
 
 
-@pytest.mark.soak  # it has not passed yet
 def test_another_python_at_the_executors_ends_the_job_with_sparks_words(driver: Driver, tmp_path: Path) -> None:
     python = older_python(tmp_path / "other")
     with own_application(driver, tmp_path / "place", {}, PYSPARK_PYTHON=str(python)) as spark:

@@ -751,6 +751,20 @@ def test_a_container_that_is_lost_early_stops_no_peer_and_progress_forgets_it() 
     assert not script.state.budgets
 
 
+def test_a_container_that_cannot_be_set_up_has_as_many_restarts_as_a_failing_program() -> None:
+    script = Script(job(worker=role(2, "group", 2)))
+    script.grant("worker:1")
+    for serial in range(1, 4):
+        script.ask()
+        script.grant("worker:0")
+        script.exited("worker:0", reason="localization-failed")
+        assert script.last("incident")["spent"] == serial
+        script.tick(4.0)  # the back-off of the last one
+    script.tick(SETTLE)
+    assert script.state.ending["reason"] == "localization-failed"
+    assert script.count("incident") == 3
+
+
 def lost_early_for_good(script: Script, key: str) -> None:
     """Lose each container of the task before an attempt begins in it, until the task fails."""
     task = script.task(key)

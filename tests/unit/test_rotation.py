@@ -138,7 +138,9 @@ def test_an_old_landing_runs_its_turn_alone_and_says_so(tmp_path: Path, workers:
     late = 40 - alone - together
     assert 0 < alone < 20
     assert f"{alone + together} passed, {late} skipped" in lines[-1]
-    assert f"turn 0 of {TURNS}: left out are 0 full tests that the change cannot touch, {late} for want of time" in lines
+    assert (
+        f"turn 0 of {TURNS}: left out are 0 full tests that the change cannot touch, {late} for want of time" in lines
+    )
 
 
 def test_a_young_landing_runs_all_that_its_change_reaches(tmp_path: Path) -> None:

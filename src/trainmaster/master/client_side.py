@@ -6,9 +6,10 @@ whose cluster has ended everything else.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from trainmaster.host.detached import start_master
 from trainmaster.host.places import check_owner, job_storage
@@ -32,6 +33,19 @@ def is_running(job: str) -> bool:
     except FileNotFoundError:
         return False
     return False
+
+
+def lock_alone(lock: IO[str]) -> bool:
+    """Lock the file as its master; False where another one has. Whoever asks `is_running` has a lock of its own for a moment."""
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def conclude(job: str, kill: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -104,9 +103,7 @@ def run_on_client(storage: str, payload: Mapping[str, Any]) -> int:
         registry.engine(payload["engine"]).load("container_side").client_side_master(payload["application"], payload)
     )
     with (Path(storage) / client_side.LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not client_side.lock_alone(lock):
             return 0
         os.environ.update(payload["stores"])
         linux.one_heap()

@@ -199,6 +199,8 @@ class Cluster:
         if "application" not in site:
             return "it is being submitted" if submitting(job) else f"{BROKEN_OFF}, and it is ended now"
         if site.get("beside"):
+            if masters.is_running(job):
+                return "its master does not answer yet"
             return (
                 f"its master was on the submitter's machine and is gone; there, this takes the job up: tm attach {job}"
             )

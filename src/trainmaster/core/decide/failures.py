@@ -150,16 +150,18 @@ def _expected(state: State, task: Task) -> bool:
 
 
 def _lost_early(state: State, task: Task, reason: str, figures: Figures, now: float) -> list[Fact]:
-    """Ask for another container where one was lost before an attempt began in it. Nothing restarts, so no scope forbids that, and no peer
-    is stopped; but the asks back off, and have an end, as free restarts do.
+    """Ask for another container where one was lost before an attempt began in it, and stop no peer. Where the reason costs no restart, no
+    scope forbids that; but the asks back off, and have an end, as free restarts do.
     """
     facts: list[Fact] = []
     unit = Unit(TASK, task.key)
     if (before := state.incidents.get(unit)) is not None:
         facts = _settlement(state, before)
     counts = _counts(facts[0][1]) if facts else _counted(state, task, unit)
-    counts["free"] += 1
     cause = {"task": task.key, "attempt": task.attempt, "reason": reason, "figures": dict(figures), "elapsed": UNTIMED}
+    if REASONS[reason].restart_costs:
+        return [*facts, _restart(state, task, unit, cause, counts, now)]
+    counts["free"] += 1
     if counts["free"] > FREE_LIMIT:
         cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
     return [*facts, _restart_after(state, task, unit, cause, counts, now)]
