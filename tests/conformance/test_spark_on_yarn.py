@@ -27,11 +27,13 @@ pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.soak]
 LONG = 600  # s; JVMs start one after the other
 WAITS = """
     import os, time
+    print("ready", flush=True)
     kept = []
     while not os.path.exists({go!r}):
         if os.path.exists({eat!r} + os.environ["TRAINMASTER_ATTEMPT"]):
             kept.append(b"x" * 2**24)
         time.sleep(0.02)
+    print("done as attempt", os.environ["TRAINMASTER_ATTEMPT"])
 """
 
 
@@ -175,7 +177,6 @@ def test_the_death_of_a_driver_on_a_node_ends_the_job(spark_on_yarn: SparkOnYarn
     os.kill(spark_on_yarn.driver(job, part), signal.SIGKILL)
     status = job.end(LONG)
     assert status["state"] == "killed", job.story(status)
-    print(status["reason"])
     spark_on_yarn.gone(job)
 
 

@@ -48,8 +48,16 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     if why["Reason"] == "TaskKilled":
         detail = f"Spark's task was killed: {why.get('Kill Reason')}"
         return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
-    detail = why.get("Description") or why["Reason"]
+    detail = without_stack(why.get("Description") or why["Reason"])
     return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
+
+
+def without_stack(text: str) -> str:
+    """Return the words of an error in Python without its stack, in one line."""
+    lines = text.strip().splitlines()
+    if lines[0].startswith("Traceback "):
+        lines = [line for line in lines[1:] if not line.startswith(" ")]
+    return " ".join(lines)
 
 
 def loss_of(executor: str, host: str, words: str) -> tuple[str, dict[str, Any]]:
