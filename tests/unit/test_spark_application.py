@@ -12,6 +12,7 @@ from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.spark.application import masters, properties
 from trainmaster.engines.spark.application.driver import reason_of
 from trainmaster.engines.spark.application.launch import environment, reason_in
+from trainmaster.engines.spark.application.on_yarn import words_of
 from trainmaster.engines.spark.client import SparkClient, Store, check_storage
 from trainmaster.engines.spark.home import Home
 from trainmaster.engines.spark.settings import Settings, settings
@@ -182,3 +183,15 @@ def test_the_reason_is_found_in_sparks_error() -> None:
     text = 'Job aborted: Lost task (host executor 1): java.io.IOException: Cannot run program "/x": error=2\n\tat a\nCaused by: b'
     assert reason_of(text) == 'Cannot run program "/x": error=2'
     assert reason_of("no mark\nmore") == "no mark"
+
+
+def test_the_end_of_an_application_on_yarn_is_one_line() -> None:
+    diagnostics = """Application application_1_0002 failed 1 times (global limit =2; local limit is =1) due to AM Container for
+        appattempt_1_0002_000001 exited with  exitCode: 137
+Failing this attempt.Diagnostics: [2026-11-27 03:26:30.161]Container killed on request. Exit code is 137
+[2026-11-27 03:26:30.162]Killed by external signal
+For more detailed output, check the application tracking page: http://h/cluster/app/application_1_0002 Then click on links to logs."""
+    assert words_of(diagnostics) == (
+        "Application application_1_0002 failed 1 times (global limit =2; local limit is =1) due to AM Container for "
+        "appattempt_1_0002_000001 exited with exitCode: 137 Container killed on request. Exit code is 137 Killed by external signal"
+    )

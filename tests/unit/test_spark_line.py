@@ -277,10 +277,10 @@ def test_ends_in_sparks_words() -> None:
     assert (end.reason, end.figures["detail"]) == ("killed-by-engine", cancelled)
     end = end_of("worker:0", 1, {"error": "java.lang.ClassNotFoundException: x"}, False)
     assert end.reason == "localization-failed"
-    trace = 'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    raise Mismatch(\nMismatch: Python 3.9\nSet it.\n\n'
+    trace = 'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    raise Mismatch(\nMismatch: 3.9\nSet it.\n'
     failed = {"Task End Reason": {"Reason": "ExceptionFailure", "Description": trace}, "Task Info": info}
     end = end_of("worker:0", 1, {"event": failed}, False)
-    assert (end.reason, end.figures["detail"]) == ("localization-failed", "Mismatch: Python 3.9 Set it.")
+    assert (end.reason, end.figures["detail"]) == ("localization-failed", "Mismatch: 3.9 Set it.")
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"

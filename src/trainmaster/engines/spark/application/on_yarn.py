@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -22,7 +23,9 @@ from trainmaster.hadoop.yarn import ResourceManager, application_id, application
 
 TAG = "trainmaster-spark:"  # followed by the job's id
 _TYPE = "SPARK"
-_STATES = {y.FINISHED: "ended", y.FAILED: "failed", y.KILLED: "killed"}
+# An application has one driver, with the job's master: where YARN has it as failed, that was killed, or died.
+_STATES = {y.FINISHED: "ended", y.FAILED: "killed", y.KILLED: "killed"}
+_NOISE = re.compile(r"Failing this attempt\.\s*Diagnostics: |\[\d{4}-\d\d-\d\d [\d:.]+\]|For more detailed output.*")
 T = TypeVar("T")
 
 
@@ -44,14 +47,19 @@ def jobs() -> dict[str, str]:
 
 
 def state(application: str) -> tuple[str, str]:
-    """Return `running`, `ended`, `failed` or `killed`, and YARN's reason."""
+    """Return `running`, `ended` or `killed`, and YARN's reason."""
 
     async def look(manager: ResourceManager) -> tuple[str, str]:
         report = (await manager.get_application_report(_request(application))).application_report
         word = _STATES.get(report.yarn_application_state, "running")
-        return word, " ".join(report.diagnostics.split())[:500] or f"YARN has the application as {word}"
+        return word, words_of(report.diagnostics) or f"YARN has the application as {word}"
 
     return _ask(look)
+
+
+def words_of(diagnostics: str) -> str:
+    """Return YARN's words on an application in one line."""
+    return " ".join(_NOISE.sub("", " ".join(diagnostics.split())).split())[:500]
 
 
 def end(application: str) -> None:
