@@ -106,13 +106,17 @@ def test_two_gangs_larger_than_half_both_end(spark: Spark) -> None:
 
 
 def test_secrets_are_not_in_what_spark_sends_and_pages_are_linked(spark: Spark) -> None:
-    job = spark.submit(workers("echo ${#API_KEY}", env={"API_KEY": VALUE}))
-    job.succeeded()
-    assert job.lines() == [str(len(VALUE))]
+    job = spark.submit(
+        workers(f"echo ${{#API_KEY}}; until [ -e {spark.folder}/go ]; do sleep 0.1; done", env={"API_KEY": VALUE})
+    )
+    job.until_line(str(len(VALUE)))
     bridge = "__import__('trainmaster.engines.spark.bridge.bridge', fromlist=['bridge_of']).bridge_of(context)"
     orders = spark.driver.eval(f"[task.order for job in {bridge}._jobs.values() for task in job.tasks.values()]")
     assert job.id in str(orders)
     assert VALUE not in str(orders)
+    spark.write("go", "")
+    job.succeeded()
+    assert spark.driver.eval(f"[len(job.tasks) for job in {bridge}._jobs.values() if job.id == {job.id!r}]") == [0]
     assert f"{spark.driver.eval('context.uiWebUrl')}/jobs/" in spark.tm("status", job.id).stdout
     log = (spark.driver.sockets.parents[1].parent / "driver.log").read_text()
     assert f"trainmaster: job {job.id}: tm status {job.id}, tm ui; its tasks: http://" in log

@@ -114,7 +114,7 @@ cluster = TFCluster.run(sc, fails, None, 2, 0, input_mode=SPARK)
 out["failed"] = error_of(cluster.train, many)
 out["failed at shutdown"] = error_of(cluster.shutdown)
 
-cluster = TFCluster.run(sc, never, None, 4, 0, input_mode=SPARK)
+cluster = TFCluster.run(sc, reads, [place, "n"], 4, 0, input_mode=SPARK)
 out["no slot"] = error_of(cluster.train, many)
 cluster.shutdown()
 out["mode"] = error_of(TFCluster.run, sc, never, None, 2, 0, input_mode=SPARK, eval_node=True)
@@ -295,7 +295,7 @@ def test_training(outcome: dict[str, Any]) -> None:
     assert "RuntimeError: no such digit" in out["failed"]["words"]
     assert out["failed"]["raised"] - moment(out["failed"]) < 20  # 2.5 s at a load of 20
     assert "no such digit" in out["failed at shutdown"]["words"]
-    assert "4 nodes take all 4 slots of the application" in out["no slot"]["words"]
+    assert "tasks of jobs take all slots of the application" in out["no slot"]["words"]
     assert "eval_node needs functions that read their data" in out["mode"]["words"]
     assert "the functions of this cluster read their data" in out["not fed"]["words"]
 

@@ -35,10 +35,10 @@ ROWS = 500  # of a batch
 class Agent:
     """The feeds of an agent, in a thread with a loop of their own. `told`: the master's last word of the ring."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, owner: str = "worker") -> None:
         self.told: dict[str, Any] = {}
         self.certificate, self._key = certificate_and_key()
-        self._folder, self._loop = folder, asyncio.new_event_loop()
+        self._folder, self._loop, self._owner = folder, asyncio.new_event_loop(), owner
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.feeds, self.socket = self.do(self._open())
@@ -46,7 +46,7 @@ class Agent:
     async def _open(self) -> tuple[Feeds, str]:
         outside = Outside(JOB_TOKEN, self.certificate, self._key)
         feeds = Feeds(str(self._folder), self._hear, lambda *args, **fields: None, "worker:0", outside)
-        variables = await feeds.open(3, {"input": 64 * 1024}, "127.0.0.1")
+        variables = await feeds.open(3, {"input": (64 * 1024, self._owner)}, "127.0.0.1")
         return feeds, variables["TRAINMASTER_FEED_INPUT"]
 
     def _hear(self, message: dict[str, Any]) -> None:
@@ -268,6 +268,17 @@ def test_strangers_are_refused_and_other_attempts_are_gone(agent: Agent) -> None
                 pass
     with Feeder(agent.stream()) as feeder:
         assert feeder.put((0, 0, 0), columns(0)), "it goes on after all of that"
+
+
+def test_a_ring_of_a_shared_feed_takes_the_token_of_whose_feed_it_is(home: Any) -> None:
+    made = Agent(home.runtime, "chief")
+    try:
+        with pytest.raises(FeedError, match="the token is not that of this feed"):
+            made.stream()
+        with Feeder(made.stream(token=feed_token(JOB_TOKEN, "chief", "input"))) as feeder:
+            assert feeder.put((0, 0, 0), columns(0))
+    finally:
+        made.close()
 
 
 def test_a_batch_that_is_too_large_names_itself(agent: Agent) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -380,6 +381,20 @@ def test_a_stop_of_one_ends_the_feed_of_ranks_in_step_alone(agreed: bool) -> Non
     assert answer["do"] == ("stop" if agreed else "put")
     tell(feed, "worker:1", 10, stopped=True)
     assert feed.claim(ask(0, 1)) == {"do": "stop"}
+
+
+def test_a_question_that_comes_again_begins_no_second_round_and_one_that_is_given_up_is_not_lost() -> None:
+    feed = opened(True)
+    number = feed.begin(2, "a")
+    assert feed.begin(2, "a") == number
+    assert feed.begin(1, "b") == number + 1
+    assert [lost for lost, _ in feed.rounds()["lost"]] == [0, number, number + 1]
+    feed.drop(number)
+    assert [lost for lost, _ in feed.rounds()["lost"]] == [0, number + 1]
+    answer = feed.claim(attrs.evolve(ask(0, 0), round=number))
+    assert answer is not None
+    assert answer["do"] == "stop", "a feeder of it that still runs"
+    feed.has_read([[number, 0, 0, 1]])
 
 
 def test_a_ring_whose_permit_is_slow_gets_further_ahead_unless_others_have_fewer_rows() -> None:

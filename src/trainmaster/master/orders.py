@@ -212,7 +212,11 @@ class Orders:
             "memory": self._memory(role, task),
             "stall": None if role.idles else self.job.timeouts.stall,
             "warm": {"overhead": role.resources.overhead, "store": placed.store} if role.warm else {},
-            **({"feeds": {name: feed.memory for name, feed in role.feed.items()}} if role.feed else {}),
+            **(
+                {"feeds": {name: [feed.memory, feed.share or role.name] for name, feed in role.feed.items()}}
+                if role.feed
+                else {}
+            ),
         }
 
     def ahead(self, payload: Mapping[str, Any]) -> list[str]:

@@ -162,6 +162,8 @@ def _rows_of(batch: Any) -> list[Any]:
         values = batch[name]
         if hasattr(values, "tolist"):
             values = values.tolist() if values.ndim == 1 else list(values.copy())
+            if (valid := batch.valid(name)) is not None:
+                values = [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
         columns.append(values)
     return columns[0] if list(batch.columns) == ["value"] else list(zip(*columns, strict=True))
 

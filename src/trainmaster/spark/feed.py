@@ -19,6 +19,7 @@ import atexit
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -30,6 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.engines.spark.bridge.executors import is_true
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
@@ -45,6 +47,7 @@ ENDS_WITHIN = 10.0  # s for a job to have ended whose master refuses a feeder
 _LOOK = 0.1  # s between two looks for a job's master
 log = logging.getLogger(__name__)
 _shipped: set[str] = set()  # applications whose executors have the archive
+_shipping = threading.Lock()
 
 
 class Feed:
@@ -70,14 +73,18 @@ class Feed:
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
         Raises EngineFailed where the job has failed, BadInput where executors have another Python, and Spark's own errors.
         """
+        wait_for_readers(self._ask)
+        executors.check_slots(self._context)
         way = ways.way_of(data, ARCHIVE, executors.lacking(self._context))
         level = logging.WARNING if way.is_slow else logging.INFO
         log.log(level, "%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs if way.partitions else 0):  # a stream has batches without any
-            answer = self._ask("begin", partitions=way.partitions)
+            answer = self._ask("begin", partitions=way.partitions, key=secrets.token_hex(8))
             if answer["do"] == "stop":
                 return
-            task = feeding.Task(self._link, answer["round"], rows, ARCHIVE, ragged, ways.zoned(data))
+            task = feeding.Task(
+                self._link, answer["round"], rows, ARCHIVE, ragged, ways.zoned(data), is_true(self._context, "spark.speculation")
+            )  # fmt: skip
             self._rounds[answer["round"]] = way.feeders(task)
             self._run(answer["round"], None)
             self._feed_lost()
@@ -89,17 +96,24 @@ class Feed:
         fails is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
         """
         data = data.rdd if ways.is_frame(data) else data
+        wait_for_readers(self._ask)
+        executors.check_slots(self._context)
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE, end))
 
     def end(self) -> int | None:
         """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
         while True:
-            self._feed_lost()
+            others = self._feed_lost()
             for number in self._rounds:
                 self._await_read(number)
             answer = self._ask("end")
             if answer["do"] in ("done", "stop"):
                 return answer.get("rows")
+            if others:
+                raise EngineFailed(
+                    f"{self._link['job']}, feed {self._link['feed']}: another Feed of this driver has not fed all that it began",
+                    mend="use one Feed for all that a job is fed", anchor="no-feed",
+                )  # fmt: skip
 
     def __enter__(self) -> Feed:
         return self
@@ -113,12 +127,18 @@ class Feed:
 
     # -- inside --
 
-    def _feed_lost(self) -> None:
-        """Feed those partitions again whose batches were lost with a reader; forget the rounds that were read whole."""
+    def _feed_lost(self) -> bool:
+        """Feed those partitions again whose batches were lost with a reader; forget the rounds that were read whole. Tell whether
+        rounds that another Feed began have such partitions too.
+        """
         while lost := (answer := self._ask("rounds")).get("lost"):
-            for number, partitions in lost:
+            ours = [(number, partitions) for number, partitions in lost if number in self._rounds]
+            for number, partitions in ours:
                 self._run(number, partitions)
+            if not ours:
+                break
         self._rounds = {number: self._rounds[number] for number in answer.get("open", ()) if number in self._rounds}
+        return bool(lost)
 
     def _await_read(self, number: int) -> None:
         while True:
@@ -129,16 +149,23 @@ class Feed:
                 return
 
     def _run(self, number: int, partitions: list[int] | None) -> None:
-        """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile."""
+        """Have Spark feed partitions (None: all) of a round, again where a reader was lost meanwhile. One that fails is given up."""
+        try:
+            self._feed(number, partitions)
+        except BaseException:
+            self._rounds.pop(number, None)
+            with contextlib.suppress(EngineFailed):
+                self._ask("drop", round=number)
+            raise
+
+    def _feed(self, number: int, partitions: list[int] | None) -> None:
         wait_for_readers(self._ask)
-        self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
-        self._context.addJobTag(self._tag)
         gave_way = threading.Event()
         try:
             with giving_way(
                 self._link, lambda: self._context.cancelJobsWithTag(self._tag), self._has_ended
             ) as gave_way:
-                self._context.runJob(self._rounds[number], list, partitions)
+                self._run_job(number, partitions)
         except Exception as error:
             figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
             if self._has_ended.is_set() or gave_way.is_set():
@@ -146,9 +173,26 @@ class Feed:
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
                 raise
             log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
-        finally:
-            self._context.removeJobTag(self._tag)
-            self._context.setLocalProperty("spark.job.description", None)
+
+    def _run_job(self, number: int, partitions: list[int] | None) -> None:
+        """Run a Spark job in a thread of its own: Ctrl-C in a thread that waits for the JVM would break its connection."""
+        from pyspark import InheritableThread
+
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
+                self._context.addJobTag(self._tag)
+                self._context.runJob(self._rounds[number], list, partitions)
+            except BaseException as error:  # noqa: BLE001  raised again below
+                errors.append(error)
+
+        thread = InheritableThread(target=run, daemon=True, name=self._tag)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
 
     def _cancel_at_end(self) -> None:
         """Cancel what Spark still feeds once the job has ended: its tasks would be tried again, and wait for a master that is gone."""
@@ -209,17 +253,18 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
 
 def _ship(context: Any) -> None:
     """Bring the executors what feeders need: `trainmaster.runtime`, for the end of their path."""
-    if context.applicationId in _shipped:
-        return
-    folder = Path(tempfile.mkdtemp(prefix="trainmaster-feed-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    source = Path(runtime_feed.__file__).parents[1]
-    with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("trainmaster/", "")  # a namespace in an archive needs an entry of its own (zipimport)
-        for path in sorted(source.rglob("*.py")):
-            archive.write(path, os.path.join("trainmaster", "runtime", path.relative_to(source)))
-    context.addFile(str(folder / ARCHIVE))
-    _shipped.add(context.applicationId)
+    with _shipping:  # Spark takes one file of a name
+        if context.applicationId in _shipped:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="trainmaster-feed-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        source = Path(runtime_feed.__file__).parents[1]
+        with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("trainmaster/", "")  # a namespace in an archive needs an entry of its own (zipimport)
+            for path in sorted(source.rglob("*.py")):
+                archive.write(path, os.path.join("trainmaster", "runtime", path.relative_to(source)))
+        context.addFile(str(folder / ARCHIVE))
+        _shipped.add(context.applicationId)
 
 
 def _send_by_value() -> None:

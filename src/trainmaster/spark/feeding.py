@@ -6,6 +6,7 @@ Spark sends this module's contents to the executors as they are, since nothing o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -14,12 +15,14 @@ class Task:
     """Feeds a partition, and yields the number of its batches. `rows`: of a batch at most, 0: by their size.
 
     `ragged`: columns that are not made tensors. `zoned`: those of Spark's timestamps, whose rows have moments of the local time zone.
+    `speculates`: Spark may run a second try beside the first.
     """
 
     def __init__(
-        self, link: dict[str, Any], number: int, rows: int, archive: str, ragged: Collection[str], zoned: Collection[str]
+        self, link: dict[str, Any], number: int, rows: int, archive: str, ragged: Collection[str], zoned: Collection[str],
+        speculates: bool = False,
     ) -> None:  # fmt: skip
-        self.link, self.number, self.rows, self.archive = link, number, rows, archive
+        self.link, self.number, self.rows, self.archive, self.speculates = link, number, rows, archive, speculates
         self.ragged, self.zoned = tuple(ragged), tuple(zoned)
 
     def __call__(self, index: int, rows: Iterator[Any]) -> Iterator[int | None]:
@@ -27,7 +30,7 @@ class Task:
         partition = self.partition(index)
         from trainmaster.runtime.feed.rows import ROWS, batches
 
-        yield partition.feed(batches(rows, self.rows or ROWS, ragged=self.ragged, zoned=self.zoned))
+        yield self.feed(partition, batches(rows, self.rows or ROWS, ragged=self.ragged, zoned=self.zoned))
 
     def partition(self, index: int) -> Any:
         """Return the feeding of a partition, a `runtime.feed.partition.Partition`."""
@@ -39,6 +42,20 @@ class Task:
         context = TaskContext.get()
         assert context is not None
         return Partition(self.link, (self.number, index), context.taskAttemptId())
+
+    def feed(self, partition: Any, batches: Iterator[Any]) -> int | None:
+        """Feed batches, and return their number. A try that a copy of Spark's has overtaken waits: Spark kills it once that has ended, and
+        would count its failure.
+        """
+        from trainmaster.runtime.feed.partition import Superseded
+
+        try:
+            count: int | None = partition.feed(batches)
+        except Superseded:
+            if self.speculates:
+                threading.Event().wait()
+            raise
+        return count
 
 
 class Exchanger:
@@ -93,7 +110,7 @@ class Arrow:
         partition = self.task.partition(context.partitionId())
         from trainmaster.runtime.feed.arrow import batches_of
 
-        count = partition.feed(batches_of(batches, self.task.rows, ragged=self.task.ragged))
+        count = self.task.feed(partition, batches_of(batches, self.task.rows, ragged=self.task.ragged))
         yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
 
 
@@ -109,8 +126,9 @@ class Packed:
         from trainmaster.runtime.feed import packed
         from trainmaster.runtime.feed.arrow import batches_of
 
-        yield partition.feed(
-            batches_of(packed.batches(rows, self.schema, self.task.rows), self.task.rows, ragged=self.task.ragged)
+        yield self.task.feed(
+            partition,
+            batches_of(packed.batches(rows, self.schema, self.task.rows), self.task.rows, ragged=self.task.ragged),
         )
 
 
@@ -183,7 +201,7 @@ class Files:
 
         splits = [split for part in parts for split in part]
         batches = read(self.scan, splits, self.storages)
-        yield partition.feed(batches_of(batches, self.task.rows, ragged=self.task.ragged))
+        yield self.task.feed(partition, batches_of(batches, self.task.rows, ragged=self.task.ragged))
 
 
 class Check:

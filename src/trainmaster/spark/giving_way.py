@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 def wait_for_readers(ask: Callable[..., Any]) -> None:
     """Return once the readers have containers, or nobody wants more. `ask`: the master. Raises what it raises."""
-    while ask("readers", there=True)["do"] == "wait":
-        pass
+    while (answer := ask("readers", there=True))["do"] == "wait":
+        log.warning("feeding %s", answer["why"])
 
 
 @contextmanager

@@ -252,9 +252,13 @@ class TFEstimator(
             context, self.train_fn, arguments, args.cluster_size, args.num_ps, args.tensorboard, mode, master_node=args.master_node,
             driver_ps_nodes=args.driver_ps_nodes,
         )  # fmt: skip
-        if mode == TFCluster.InputMode.SPARK:
-            cluster.train(dataset.select(columns).rdd, args.epochs)
-        cluster.shutdown(grace_secs=args.grace_secs)
+        try:
+            if mode == TFCluster.InputMode.SPARK:
+                cluster.train(dataset.select(columns).rdd, args.epochs)
+            cluster.shutdown(grace_secs=args.grace_secs)
+        except BaseException:  # nobody else has the cluster
+            cluster._job.kill()
+            raise
         if self.export_fn is not None:
             _export(context, self.export_fn, arguments)
         model: TFModel = self._copyValues(TFModel(self.args))

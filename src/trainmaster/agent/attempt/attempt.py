@@ -310,9 +310,9 @@ class Attempt:
         side_process = SideProcess(environ, place.workplace.cwd, place.materials.private, self._halt, say)
         return Records(source, sink, side_process, self._progress.fed)
 
-    async def _open_feeds(self, sizes: Mapping[str, int]) -> dict[str, str]:
+    async def _open_feeds(self, feeds: Mapping[str, tuple[int, str]]) -> dict[str, str]:
         """Make the rings of the role's feeds; return the variables that lead the program to them."""
-        if not sizes:
+        if not feeds:
             return {}
         if self.place.feeds is None:
             from trainmaster.agent.input.feeds import Feeds, Outside
@@ -321,7 +321,7 @@ class Attempt:
             outside = Outside(*place.feeders_outside) if place.feeders_outside else None
             place.feeds = Feeds(os.path.dirname(place.programs.path), place.send, place.report, place.task, outside)
         try:
-            variables: dict[str, str] = await self.place.feeds.open(self.number, sizes, self.place.address)
+            variables: dict[str, str] = await self.place.feeds.open(self.number, feeds, self.place.address)
         except TrainmasterError as error:
             raise failed("staging-failed", error) from error
         return variables

@@ -51,24 +51,26 @@ class Feeds:
         self._folder, self._send, self._report = folder, send, report
         self._task, self._outside = task, outside
         self._owners: dict[str, Owner] = {}
+        self._roles: dict[str, str] = {}  # feed -> whose it is
         self._streams: Streams | None = None
         self._address = ""  # of the streams
         self._attempt = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    async def open(self, attempt: int, sizes: Mapping[str, int], address: str = "") -> dict[str, str]:
-        """Make a ring for each feed (name -> bytes); return the variables that lead a program to them. Raises EngineFailed.
+    async def open(self, attempt: int, feeds: Mapping[str, tuple[int, str]], address: str = "") -> dict[str, str]:
+        """Make a ring for each feed; return the variables that lead a program to them. Raises EngineFailed.
 
-        `address`: of this host, for streams.
+        `feeds`: name -> bytes, and the role whose feed it is: others share it. `address`: of this host, for streams.
         """
-        if not sizes:
+        if not feeds:
             return {}
         from trainmaster.agent.attempt.workplace import variable
         from trainmaster.data.feed.owner import SUFFIX, Owner, sweep
 
         self._attempt = attempt
         sweep(Path(self._folder))
-        for number, (name, size) in enumerate(sizes.items()):
+        self._roles = {name: role for name, (_, role) in feeds.items()}
+        for number, (name, (size, _)) in enumerate(feeds.items()):
             owner = Owner(Path(self._folder, f"{os.getpid():x}.{attempt}.{number}{SUFFIX}"), size)
             await asyncio.to_thread(owner.allocate)  # which writes to every page
             self._owners[name] = owner
@@ -117,10 +119,9 @@ class Feeds:
         from trainmaster.data.feed.streams import Streams
         from trainmaster.runtime.pinned import serving
 
-        role = self._task.rpartition(":")[0]
         self._streams = Streams(
             (self._task, self._attempt), self._owners,
-            lambda token, name: named_feed(token) == (role, name) and is_of_feed(token, outside.token),
+            lambda token, name: named_feed(token) == (self._roles.get(name), name) and is_of_feed(token, outside.token),
         )  # fmt: skip
         try:
             self._address = await self._streams.open(address, serving(outside.certificate, outside.key))

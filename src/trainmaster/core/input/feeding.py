@@ -132,6 +132,7 @@ class Feed:
         self._rings: dict[RingKey, _Ring] = {}
         self._rounds: dict[int, list[_Partition]] = {}  # those that were not read whole: the others are forgotten
         self._begun = 0  # rounds so far
+        self._last_key = ""  # of the question that began the last one
         self._expected = 0  # tasks that read, or will
         self._exchanges = 0
 
@@ -209,16 +210,25 @@ class Feed:
 
     # -- rounds --
 
-    def begin(self, partitions: int) -> int:
-        """Return the number of a new round. Raises ValueError where the feed has ended, or answers."""
+    def begin(self, partitions: int, key: str = "") -> int:
+        """Return the number of a new round. Raises ValueError where the feed has ended, or answers.
+
+        `key`: of the question, which has the same answer where it comes again; "": it does not.
+        """
+        if key and key == self._last_key:
+            return self._begun - 1
         if self._exchanges:
             raise ValueError("this feed gives results: train with another feed than that of inference")
         if self.is_fixed and not self.has_stopped:
             raise ValueError("the feed has ended already: make a new one for a job that still runs")
         if partitions:
             self._rounds[self._begun] = [_Partition() for _ in range(partitions)]
-        self._begun += 1
+        self._begun, self._last_key = self._begun + 1, key
         return self._begun - 1
+
+    def drop(self, number: int) -> None:
+        """Forget a round that its driver gives up. What lies in rings is read all the same."""
+        self._rounds.pop(number, None)
 
     def rounds(self) -> dict[str, Any]:
         """Return the rounds that were not read whole (`open`), and the partitions of these that must run again ([round, partitions])."""

@@ -4,7 +4,8 @@ They ask by REST (`POST .../actions/supply`), agents tell of their rings over th
 from all that is decided by `core.input.feeding`. A question whose answer is not known yet waits for `HELD` seconds at most; then the answer
 is `wait`, and the same question comes again.
 
-    {op: begin, role, feed, partitions}                                     -> {round}
+    {op: begin, role, feed, partitions, key}                                -> {round}
+    {op: drop, role, feed, round}                                           -> {do}, and nothing of the round is lost any more
     {op: claim, role, feed, round, partition, batch, feeder, size, rows...}  -> an answer of `Feed.claim`, or fail {why}
     {op: exchange, role, feed, feeder, size, rows, host, gone}               -> an answer of `Feed.exchange`, or fail {why}
     {op: settle, role, feed, round, partition, feeder, count, supplies}     -> an answer of `Feed.settle`, or fail {why}
@@ -58,7 +59,7 @@ class Feeders:
         self._sent: dict[tuple[str, RingKey], Any] = {}  # feed's name and ring -> the limits that its agent was told
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
-            "begin": self._begin, "claim": self._claim, "exchange": self._exchange,
+            "begin": self._begin, "drop": self._drop, "claim": self._claim, "exchange": self._exchange,
             "settle": self._settle, "figures": self._figures, "rounds": self._rounds,
             "readers": self._readers, "end": self._end,
         }  # fmt: skip
@@ -202,7 +203,12 @@ class Feeders:
         _check(question, {"partitions": int})
         if feed.has_stopped:
             return {"do": "stop"}
-        return {"do": "begin", "round": feed.begin(min(question["partitions"], 10**6))}
+        return {"do": "begin", "round": feed.begin(min(question["partitions"], 10**6), str(question.get("key", "")))}
+
+    def _drop(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check(question, {"round": int})
+        feed.drop(question["round"])
+        return {"do": "dropped"}
 
     def _exchange(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._asked(feed.exchange, {**dict.fromkeys(("round", "partition", "batch"), 0), **question})

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 AGAIN = (0.1, 0.5, 2.0)  # s before each further try to open a stream that broke
 
 
+class Superseded(FeedError):
+    """Another try of the partition has taken over: Spark speculates, or takes this one for dead."""
+
+    def __init__(self) -> None:
+        super().__init__("another try of this partition has taken over")
+
+
 class Partition:
     """The feeding of one partition. `number`: its round and itself; `try_`: rises each time that it is fed anew."""
 
@@ -75,7 +82,7 @@ class Partition:
             if answer["op"] in ("write", "had"):
                 return number + 1
             if answer["op"] == "superseded":
-                raise FeedError(_SUPERSEDED)
+                raise Superseded
             wish = {"gone": self._place["ring"]} if answer["op"] == "gone" else {"full": answer.get("why", "stopped")}
             begin = self._seek(number, layout.size, layout.rows, **wish)
         return begin
@@ -141,7 +148,7 @@ class Partition:
         number, partition = self._number
         answer = self._master.ask(op, round=number, partition=partition, feeder=self._try, **fields)
         if answer["do"] == "superseded":
-            raise FeedError(_SUPERSEDED)
+            raise Superseded
         return answer
 
     def _note_supply(self) -> None:
@@ -158,6 +165,3 @@ class Partition:
         if self._feeder is not None:
             self._feeder.close()
             self._feeder = None
-
-
-_SUPERSEDED = "another try of this partition has taken over"

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from trainmaster.core.errors import BadInput
+from trainmaster.engines.spark.bridge.bridge import slots_beside_jobs
 from trainmaster.spark import feeding
 
 MOST = 256  # tasks of the job
@@ -17,6 +18,17 @@ MOST = 256  # tasks of the job
 _VERSIONS = re.compile(r"different version:? \(?(\d+)[., ]+(\d+)\)? than that in driver:? \(?(\d+)[., ]+(\d+)")
 _PLACE = re.compile(r"\((\S+) executor (\w+)\)")
 _lacks: dict[str, str] = {}  # of an application
+
+
+def check_slots(context: Any) -> None:
+    """Raise BadInput where jobs have all slots of the application, so that no task of Spark's could feed them."""
+    slots = slots_beside_jobs(context)
+    if slots == 0:
+        raise BadInput(
+            "tasks of jobs take all slots of the application, and none is left for tasks that feed them",
+            place="spark.executor.cores", mend="give each executor one more core than it has tasks of jobs: spark.executor.cores, "
+            "spark.cores.max, spark.task.cpus; of GPUs too, where each of Spark's tasks takes some", anchor="no-feed",
+        )  # fmt: skip
 
 
 def lacking(context: Any) -> str:

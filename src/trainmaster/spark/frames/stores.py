@@ -10,6 +10,7 @@ import atexit
 import re
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,14 +19,16 @@ from trainmaster.spark import feeding
 
 _SETTINGS = re.compile(r"fs\.defaultFS|fs\.viewfs\..*|dfs\..*|hadoop\.(security|rpc)\..*|fs\.permissions\..*")
 _SECRET = re.compile(r"(?i)password|secret|token\.|access\.?key|credential")
+_shipping = threading.Lock()
 _shipped: dict[str, str] = {}  # application -> the name of the archive at its executors
 
 
 def storages(session: Any) -> feeding.Storages:
     """Return how executors open files of storages. Raises BadInput where a package is missing that they need."""
     context = session.sparkContext
-    if (name := _shipped.get(context.applicationId)) is None:
-        name = _shipped[context.applicationId] = _ship(context)
+    with _shipping:
+        if (name := _shipped.get(context.applicationId)) is None:
+            name = _shipped[context.applicationId] = _ship(context)
     return feeding.Storages(name, _hadoop_settings(session))
 
 

@@ -32,7 +32,6 @@ class DriverFeeds:
         self._locks = {name: threading.Lock() for name in names}
         self._feeds: dict[str, Feed] = {}
         self._uses: dict[str, str] = {}  # feed -> training or inference
-        self._has_slots = False  # there are some beside those of the nodes
 
     def put(self, name: str, data: Any, epochs: int = 1) -> None:
         """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
@@ -82,23 +81,6 @@ class DriverFeeds:
             raise BadInput(
                 f"feed {name!r} is for {self._uses[name]}, and cannot be for {use} too", place=f"qname: {name}",
                 mend="name another one in run(queues=...), and read it in the function", anchor="no-feed",
-            )  # fmt: skip
-        if not self._has_slots:  # which is asked once: a stream has many batches
-            self._check_slots()
-            self._has_slots = True
-
-    def _check_slots(self) -> None:
-        """Raise BadInput where nodes take all slots, so that no task of Spark's could feed them."""
-        from trainmaster.engines.spark.bridge import executors
-        from trainmaster.engines.spark.bridge.line import CORES
-
-        cpus, nodes = executors.task_cpus(self._job.context), sum(self._job.tasks.values())
-        slots = sum(int(executor.amounts[CORES]) // cpus for executor in executors.read(self._job.context))
-        if slots <= nodes and not executors.is_true(self._job.context, "spark.dynamicAllocation.enabled"):
-            raise BadInput(
-                f"{nodes} nodes take all {slots} slots of the application, and none is left for tasks that feed them",
-                place="spark.executor.cores", mend="give each executor one more core than it has nodes: spark.executor.cores, "
-                "spark.cores.max, spark.task.cpus", anchor="no-feed",
             )  # fmt: skip
 
     @contextmanager

@@ -62,7 +62,7 @@ class DriverServers:
 
     def _reap(self, index: int, child: subprocess.Popen[bytes], job: FunctionJob) -> None:
         status = child.wait()
-        if status > 0 and child in self._children:
+        if status and child in self._children:
             job.fail(
                 f"ps:{index}, on the driver's machine, exited with status {status}: the driver's own output has its lines"
             )

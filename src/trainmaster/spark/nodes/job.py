@@ -70,10 +70,13 @@ class FunctionJob:
         self._name, self._function, self._facts = name, function, facts
         self._news = threading.Condition()
         self._started: set[str] = set()
+        self._is_formed = False  # `on_formed` was called for the present addresses
         self._end: Mapping[str, Any] | None = None
         self._failure = ""
         self._run: Any = None
-        self.on_formed: Callable[[], None] = lambda: None  # called when all tasks run, also after each restart
+        self.on_formed: Callable[[], None] = lambda: (
+            None
+        )  # called when all tasks run, also after each restart that changes addresses
         self.on_end: list[Callable[[], None]] = []
 
     @property
@@ -115,8 +118,14 @@ class FunctionJob:
     def role(self, **keys: Any) -> dict[str, Any]:
         """Return a role whose tasks take what a task of the application takes."""
         from trainmaster.engines.spark.bridge.executors import task_cpus
+        from trainmaster.engines.spark.limits import memory_limit
 
-        return {"command": COMMAND, "resources": {"cores": task_cpus(self.context)}, **keys}
+        conf, cores = dict(self.context.getConf().getAll()), task_cpus(self.context)
+        resources = {"cores": cores}
+        if (limit := memory_limit(conf)) is not None:  # a share of what the executor's cluster leaves beside the heap
+            slots = max(1, int(conf.get("spark.executor.cores", "1")) // cores)
+            resources |= {"memory": limit // slots, "overhead": 0}
+        return {"command": COMMAND, "resources": resources, **keys}
 
     def write(self, folder: Path) -> None:
         """Write what a program needs: the function, its facts, and our modules."""
@@ -139,9 +148,7 @@ class FunctionJob:
     # -- waits --
 
     def await_start(self, timeout: float) -> None:
-        """Wait until all functions are called. Raises JobFailed where one fails meanwhile; kills the job and raises TimeoutError after
-        `timeout` seconds.
-        """
+        """Wait until all functions are called. Raises JobFailed where one fails meanwhile, and TimeoutError after `timeout` seconds."""
         needed = sum(self.tasks.values())
         limit, notice = time.monotonic() + timeout, time.monotonic() + NOTICE
         with self._news:
@@ -149,7 +156,10 @@ class FunctionJob:
                 now = time.monotonic()
                 if now > limit:
                     words = self._waiting()
-                    raise TimeoutError(f"timed out after {timeout:g} s, waiting for {needed} nodes: {words}")
+                    raise TimeoutError(
+                        f"timed out after {timeout:g} s, waiting for {needed} nodes: {words}; "
+                        "ask for fewer (num_executors), or give the application more slots (spark.cores.max, spark.executor.cores)"
+                    )
                 if now > notice:
                     notice = now + NOTICE
                     _LOG.info("%s waits for %d nodes: %s", self.id, needed, self._waiting())
@@ -236,10 +246,14 @@ class FunctionJob:
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "generation-formed":
-            self._started -= {task for task, _ in event["members"]}
+            members = {task for task, _ in event["members"]}
+            self._started -= members
+            self._is_formed = self._is_formed and all(task.startswith("evaluator:") for task in members)
         elif event["type"] == "started":
             self._started.add(event["task"])
             if len(self._started) == sum(self.tasks.values()):
-                self.on_formed()
+                if not self._is_formed:
+                    self._is_formed = True
+                    self.on_formed()
                 with self._news:
                     self._news.notify_all()

@@ -70,7 +70,14 @@ def start_on_node(
         try:
             if process.wait(job.timeouts.start):
                 raise _refused(reason_in(wire.driver_log(job_id)))
-            application = on_yarn.jobs()[job_id]
+            application = on_yarn.jobs().get(job_id)
+            if application is None:
+                raise _refused("YARN lists no application with the job's tag, though spark-submit has ended well")
+        except subprocess.TimeoutExpired as error:
+            with interrupts.undisturbed():
+                _end(process)
+                on_yarn.end_job(job_id)
+            raise _too_late(job.timeouts.start, wire.driver_log(job_id)) from error
         except BaseException:
             with interrupts.undisturbed():
                 _end(process)
@@ -139,10 +146,7 @@ def _wait(process: subprocess.Popen[bytes], listener: socket.socket, within: flo
             awaited: list[Any] = [connection or listener, descriptor]
             ready = select.select(awaited, [], [], left)[0]
             if not ready:
-                raise EngineFailed(
-                    f"the Spark application has not started within {within:g} s: {_last_line(log)}", place=f"the driver's log: {log}",
-                    mend="see what it waits for, or raise timeouts.start", anchor="spark-not-started",
-                )  # fmt: skip
+                raise _too_late(within, log)
             if connection is None and listener in ready:
                 connection = listener.accept()[0]
             elif connection is not None and connection in ready:
@@ -164,6 +168,13 @@ def _stay_connected(process: subprocess.Popen[bytes], connection: socket.socket)
     """Keep the connection, by whose end the driver knows that this command is gone, until the driver has ended."""
     process.wait()
     connection.close()
+
+
+def _too_late(within: float | None, log: Path) -> EngineFailed:
+    return EngineFailed(
+        f"the Spark application has not started within {within or 0:g} s: {_last_line(log)}", place=f"the driver's log: {log}",
+        mend="see what it waits for, or raise timeouts.start", anchor="spark-not-started",
+    )  # fmt: skip
 
 
 def _refused(why: str) -> BadInput:

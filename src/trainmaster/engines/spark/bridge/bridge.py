@@ -57,6 +57,7 @@ EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the erro
 PULSE = 1.0  # s between two looks at the executors, while something waits
 BEGINS_WITHIN = 3.0  # s after which a task that Spark was asked for is said to wait
 JVM_DIED = "the JVM of its driver died"
+STOPS_WITHIN = 10.0  # s for the context of a driver that ends
 LAST_TASKS = 30.0  # s for the tasks of a job that is over; they are cancelled before
 Key = tuple[str, int]
 log = logging.getLogger(__name__)
@@ -140,6 +141,14 @@ def bridge_of(context: Any, only: str = "") -> Bridge:
         return _bridges[application]
 
 
+def slots_beside_jobs(context: Any) -> int | None:
+    """Return how many of Spark's own tasks fit beside those of jobs, whatever else runs; None where no job is here, or executors come as
+    they are needed.
+    """
+    bridge = _bridges.get(str(context.applicationId))
+    return None if bridge is None or bridge.grows else bridge.slots_left()
+
+
 class Bridge:
     """The bridge of one application, for the life of its context."""
 
@@ -153,7 +162,7 @@ class Bridge:
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._wake, self._is_over = threading.Event(), False
-        self._grows = executors.is_true(context, "spark.dynamicAllocation.enabled")
+        self.grows = executors.is_true(context, "spark.dynamicAllocation.enabled")
         self._speculates = executors.is_true(context, "spark.speculation")
         self._decommissions = executors.is_true(context, "spark.decommission.enabled")
         register_pickle_by_value(container)  # executors have nothing of ours
@@ -164,10 +173,13 @@ class Bridge:
         directory = os.open(place, os.O_PATH)
         self._socket = place / f"{self.application}.sock"
         self._socket.unlink(missing_ok=True)  # of another cluster's application, long dead
-        self._server = Server(short_path(self.application, directory), self)
+        try:
+            self._server = Server(short_path(self.application, directory), self)
+        finally:
+            os.close(directory)
         threading.Thread(target=self._server.serve_forever, daemon=True, name="trainmaster-bridge").start()
         threading.Thread(target=self._serve_line, daemon=True, name="trainmaster-line").start()
-        atexit.register(self.application_ended)
+        atexit.register(self._end_with_driver)
 
     # -- questions --
 
@@ -175,7 +187,14 @@ class Bridge:
         """Take a job whose master will follow. `files`: name in the container, path here, whether it is unpacked."""
         if self._only not in ("", job):
             raise PermissionError(f"it is that of {self._only} alone")
-        shipped = [(name, self._ship(job, name, Path(path)), is_archive) for name, path, is_archive in files]
+        shipped = [
+            (
+                name,
+                self._ship(Path(path).name if name == "runtime" else f"{job}-{number}-{Path(path).name}", path),
+                is_archive,
+            )
+            for number, (name, path, is_archive) in enumerate(files)
+        ]
         with self._lock:
             self._jobs[job] = Job(job, token, shipped, pool)
         page = executors.page(self._context)
@@ -210,6 +229,14 @@ class Bridge:
             if not executor.is_excluded
         ]
 
+    def slots_left(self) -> int:
+        """Return how many tasks as large as Spark's own fit beside ours."""
+        with self._lock:
+            claims = [claim for claim, _ in self._claims()]
+        conf = dict(self._context.getConf().getAll())
+        amounts = executors.share(conf, {line.CORES: executors.task_cpus(self._context)})
+        return line.slots(executors.read(self._context), claims, amounts)
+
     def answer_conf(self) -> dict[str, str]:
         """Return the properties that limit what executors grant."""
         beginnings = ("spark.master", "spark.executor.", "spark.dynamicAllocation.")
@@ -229,22 +256,21 @@ class Bridge:
             time.sleep(0.1)
         return ours.state
 
-    def _ship(self, job: str, name: str, path: Path) -> str:
-        """Have Spark bring a file to its executors, and return its name there. The runtime is named by its content."""
-        shipped = path.name if name == "runtime" else f"{job}-{path.name}"
-        place = self._shipped / shipped
+    def _ship(self, name: str, path: str) -> str:
+        """Have Spark bring a file to its executors under a name, and return that. The runtime is there for all jobs."""
+        place = self._shipped / name
         with self._lock:
             if not place.exists():
                 shutil.copyfile(path, place)
                 self._context.addFile(str(place))
-        return shipped
+        return name
 
     # -- masters --
 
     def follow(self, connection: socket.socket, reader: Any, job: str, token: str) -> None:
         """Serve a job's master until its end."""
         ours = self._jobs.get(job)
-        if ours is None or ours.token != token or ours.connection is not None:
+        if ours is None or ours.token != token or ours.connection is not None or ours.has_left.is_set():
             return  # its end tells
         ours.connection, ours.state = connection, "running"
         try:
@@ -287,6 +313,7 @@ class Bridge:
         for task in tasks:
             self._release(task, within)
         job.has_left.set()
+        self._forget(job)
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -316,7 +343,7 @@ class Bridge:
                     self.application_ended(JVM_DIED)
                 continue
             with self._lock:
-                chosen = line.choose(present, [claim for claim, _ in self._claims()], self._asks(), self._grows)
+                chosen = line.choose(present, [claim for claim, _ in self._claims()], self._asks(), self.grows)
                 for job in {ask.job: self._jobs[ask.job] for ask in chosen}.values():
                     job.tell(chosen=[(ask.task, ask.serial) for ask in chosen if ask.job == job.id])
                 for ask in chosen:
@@ -407,21 +434,32 @@ class Bridge:
     def _end(self, job: Job, key: Key, **end: Any) -> None:
         """Tell the master the end of a container, once."""
         with self._lock:
-            task = job.tasks[key]
-            if task.has_ended:
+            task = job.tasks.get(key)
+            if task is None or task.has_ended:
                 return
             task.has_ended = True
         job.tell(ended=key, **end)
         if "status" not in end:
             self._cancel(task)
+        self._forget(job)
         self._wake.set()
+
+    def _forget(self, job: Job) -> None:
+        """Keep no more than the state of a job that is over: an application may run any number of them."""
+        with self._lock:
+            if job.has_left.is_set() and all(task.has_ended for task in job.tasks.values()):
+                for task in job.tasks.values():
+                    self._by_tag.pop(task.tag, None)
+                job.tasks, job.token, job.files = {}, "", ()
 
     def _cancel(self, task: Task) -> None:
         """Cancel a container's Spark job, now or as soon as there is one."""
-        task.is_cancelled = True
-        if task.submitted is None:
-            self._wake.set()
-            return
+        with self._lock:
+            task.is_cancelled = True
+            if task.submitted is None:
+                task.has_ended = True
+                self._wake.set()
+                return
         try:
             self._context.cancelJobsWithTag(task.tag)
         except Exception as error:  # noqa: BLE001  the context is stopped, or stops
@@ -451,7 +489,7 @@ class Bridge:
 
     def task_ended(self, event: dict[str, Any]) -> None:
         task = self._by_stage[event["Stage ID"]]
-        if _is_first(event) and event["Task End Reason"]["Reason"] != "Success":
+        if _is_first(event) and event["Task End Reason"]["Reason"] != "Success" and not task.has_ended:
             job, key = self._by_tag[task.tag]
             self._end(job, key, event=event)
 
@@ -463,6 +501,17 @@ class Bridge:
             self._by_stage[stage].over.set()
             del self._by_stage[stage]
 
+    def _end_with_driver(self) -> None:
+        """Stop the context of a driver that ends without that: its listener could tell Spark nothing any more, which Spark would log."""
+        self.application_ended()
+        stopping = threading.Thread(target=self._stop_context, daemon=True)
+        stopping.start()
+        stopping.join(STOPS_WITHIN)
+
+    def _stop_context(self) -> None:
+        with contextlib.suppress(Exception):  # the JVM is gone
+            self._context.stop()
+
     def application_ended(self, why: str = "its SparkContext was stopped") -> None:
         """Close the bridge: the context is stopped, or the driver ends."""
         with self._lock:
@@ -470,7 +519,7 @@ class Bridge:
                 return
             self._is_over = True
         self._wake.set()
-        atexit.unregister(self.application_ended)
+        atexit.unregister(self._end_with_driver)
         with _opening:
             _bridges.pop(self.application, None)
         self._socket.unlink(missing_ok=True)

@@ -72,14 +72,21 @@ def own_directory(prefix: str) -> tuple[str, int]:
     import shutil
     import tempfile
 
-    place = os.getcwd()
+    from pyspark import SparkFiles
+
+    place = os.path.abspath(
+        SparkFiles.getRootDirectory()
+    )  # the executor's own; where the driver runs tasks, one that Spark has made
     turn = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)  # so that nobody removes a directory that is not locked yet
         for entry in [
             entry.path for entry in os.scandir(place) if entry.name.startswith("trainmaster-") and entry.is_dir()
         ]:
-            left = os.open(entry, os.O_RDONLY)
+            try:
+                left = os.open(entry, os.O_RDONLY)
+            except FileNotFoundError:  # its own container has removed it
+                continue
             try:
                 fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(entry, ignore_errors=True)
@@ -126,9 +133,10 @@ def contents(shipped: str) -> str:
     import tempfile
 
     archive = fetched(shipped)
-    place = f"{archive}.contents"
+    folder, name = os.path.split(archive)
+    place = os.path.join(folder, f".contents-{name}")
     if not os.path.exists(place):
-        draft = tempfile.mkdtemp(prefix=".draft-", dir=os.path.dirname(archive))
+        draft = tempfile.mkdtemp(prefix=".draft-", dir=folder)
         shutil.unpack_archive(archive, draft)
         try:
             os.rename(draft, place)

@@ -73,7 +73,8 @@ def single(context: Any, amounts: Amounts, memory: int) -> Any:
     the others, or as the task, and leave `memory` bytes beside the heap for each task that fits in.
     """
     row = context.parallelize([0], 1)
-    if amounts[CORES] <= task_cpus(context) and len(amounts) == 1:
+    is_local = str(context.master).partition("[")[0] == "local"  # where Spark knows no resources of tasks
+    if is_local or (amounts[CORES] <= task_cpus(context) and len(amounts) == 1):
         return row
     from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 

@@ -169,6 +169,14 @@ def free_of(executor: Executor, claims: Iterable[Claim]) -> dict[str, float]:
     return {name: max(0, count) for name, count in left.items()}
 
 
+def slots(executors: Sequence[Executor], claims: Sequence[Claim], amounts: Amounts) -> int:
+    """Return how many tasks of these amounts fit beside the claims."""
+    return sum(
+        min(int(left.get(name, 0) / count + 1e-6) for name, count in amounts.items() if count)
+        for left in _room(executors, claims).values()
+    )
+
+
 def _empty(executors: Sequence[Executor]) -> Room:
     return {executor.id: dict(executor.amounts) for executor in executors if not executor.is_excluded}
 

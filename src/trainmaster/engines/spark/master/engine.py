@@ -107,7 +107,7 @@ class SparkMaster(MasterSide):
         """Return the spec of a container's agent, with a ticket in place of its secrets."""
         spec = {**self._spec(request, ()), "stores": stores_of(self._payload["stores"], self._job, request.role)}
         values = {name: spec.pop(name) for name in SECRET}
-        return {**spec, "ticket": self._tickets.ticket(request.task, values)}
+        return {**spec, "ticket": self._tickets.ticket((request.task, request.serial), values)}
 
     async def release(self, task: str, serial: int) -> None:
         key = (task, serial)
@@ -118,10 +118,12 @@ class SparkMaster(MasterSide):
             if key in self._requests:
                 self._withdraw(key)
             self._containers.pop(key, None)
+            self._tickets.withdraw(key)
             self._changes.report(ContainerExited(task, serial, None, "not-needed"))
 
     def _withdraw(self, key: Key) -> None:
         del self._requests[key]
+        self._tickets.withdraw(key)
         self._gathered(key)
         self._send(release=key, within=0)
 
@@ -196,6 +198,7 @@ class SparkMaster(MasterSide):
         is_known = key in self._containers or key in self._requests
         self._containers.pop(key, None)
         self._requests.pop(key, None)
+        self._tickets.withdraw(key)
         self._gathered(key, has_ended=True)
         if is_known:
             self._changes.report(end_of(task, serial, message, key in self._released))

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.core.machine.stimuli import Key
 from trainmaster.host.network.listening import everywhere
 from trainmaster.runtime.pinned import serving
 
@@ -26,7 +27,7 @@ class Tickets:
 
     def __init__(self, host: str, certificate: str, key: str) -> None:
         self._host, self._certificate, self._key = host, certificate, key
-        self._secrets: dict[str, tuple[str, Mapping[str, Any]]] = {}  # ticket -> whose it is, and the secrets
+        self._secrets: dict[str, tuple[Key, Mapping[str, Any]]] = {}  # ticket -> whose it is, and the secrets
         self._server: asyncio.Server | None = None
         self._address: list[Any] = []
 
@@ -36,24 +37,28 @@ class Tickets:
         self._server = await asyncio.start_server(self._serve, sock=bound, ssl=serving(self._certificate, self._key))
         self._address = [self._host, bound.getsockname()[1]]
 
-    def ticket(self, task: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    def ticket(self, container: Key, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a container needs to fetch these secrets."""
         number = secrets.token_urlsafe(32)
-        self._secrets[number] = task, values
+        self._secrets[number] = container, values
         return {"address": self._address, "number": number, "within": WITHIN}
+
+    def withdraw(self, container: Key) -> None:
+        """Make the ticket of a container that is gone, or never came, worth nothing."""
+        self._secrets = {number: entry for number, entry in self._secrets.items() if entry[0] != container}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(WITHIN):
                 number = (await reader.readline()).decode(errors="replace").strip()
-                task, values = self._secrets.pop(number, ("", None))
+                container, values = self._secrets.pop(number, (("", 0), None))
                 if values is None:
                     log.warning(
                         "a ticket was refused that is unknown, or was brought before: %s",
                         writer.get_extra_info("peername"),
                     )
                 else:
-                    log.info("%s has its secrets", task)
+                    log.info("%s has its secrets", container[0])
                 writer.write(json.dumps(values).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError):
