@@ -23,7 +23,7 @@ from waiting import until
 
 from trainmaster.core.errors import BadInput
 
-pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.soak]
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 LONG = 600  # s; JVMs start one after the other
 WAITS = """
     import os, time
