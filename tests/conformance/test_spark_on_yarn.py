@@ -150,7 +150,7 @@ def test_losses_have_our_reasons_and_the_job_goes_on(
     assert "was preempted" in taken["figures"]["by"]
     other_queue.tm("kill", owner.id)
 
-    node = job.task("worker:1")["node"]
+    node = until(lambda: (row := job.task("worker:1"))["state"] == "running" and row["node"], LONG, what=job.said)
     [number] = [number for number in (1, 2) if node in on_hadoop.node_id(number)]
     on_hadoop.daemon(f"nodemanager-{number}").kill()
     event = until(lambda: written_off(job, "node-lost"), LONG, what=job.said)[0]
