@@ -116,7 +116,8 @@ def test_secrets_are_not_in_what_spark_sends_and_pages_are_linked(spark: Spark) 
     assert VALUE not in str(orders)
     spark.write("go", "")
     job.succeeded()
-    assert spark.driver.eval(f"[len(job.tasks) for job in {bridge}._jobs.values() if job.id == {job.id!r}]") == [0]
+    kept = f"[len(job.tasks) for job in {bridge}._jobs.values() if job.id == {job.id!r}]"
+    until(lambda: spark.driver.eval(kept) == [0], LIMIT, what="the bridge forgets it")
     assert f"{spark.driver.eval('context.uiWebUrl')}/jobs/" in spark.tm("status", job.id).stdout
     log = (spark.driver.sockets.parents[1].parent / "driver.log").read_text()
     assert f"trainmaster: job {job.id}: tm status {job.id}, tm ui; its tasks: http://" in log
