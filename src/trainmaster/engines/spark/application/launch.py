@@ -109,10 +109,12 @@ def _begun(
     try:
         with interrupts.heard():
             yield process
-    except BaseException:
+    except BaseException as error:
         with interrupts.undisturbed():
             _end(process)
             shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, KeyboardInterrupt):
+            print("interrupted: the application is ended, and no job was begun", file=sys.stderr, flush=True)
         raise
 
 
