@@ -16,6 +16,7 @@ from array import array
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from itertools import accumulate, chain
+from struct import pack
 
 from .layout import Column
 from .structures import IMAGE, RAGGED, VECTOR, WrongRow, bits, image_column, is_named, tensor, wrong
@@ -203,9 +204,9 @@ def _content(value: Any, dtype: str, shape: Shape) -> Any:
     for _ in shape[1:]:
         lists = chain.from_iterable(lists)
     if dtype in _CODES:
-        content = array(_CODES[dtype])
-        for numbers in lists:  # a list at a time is twice as fast as one number after the other
-            content.extend(array(content.typecode, numbers))
+        content = bytearray()
+        for numbers in lists:  # `struct` takes a quarter of the time of `array`
+            content += pack(f"{len(numbers)}{_CODES[dtype]}", *numbers)
         return content
     flat = chain.from_iterable(lists)
     if dtype == _DECIMAL:
@@ -294,7 +295,7 @@ def _code_of(dtype: Any) -> str:
 
 def _check(value: Any, name: str, number: int, dtype: str, shape: Shape) -> None:
     """Raise WrongRow where a value has another type or shape."""
-    if type(value) in _PLAIN.get(dtype, ()) and not shape:
+    if (type(value) in _PLAIN.get(dtype, ()) and not shape) or (dtype == "<f8" and _is_of_floats(value, shape)):
         return
     if isinstance(value, list | tuple) and not value:
         raise wrong(name, number, _words(dtype, shape), f"an empty list; {RAGGED}")
@@ -302,6 +303,16 @@ def _check(value: Any, name: str, number: int, dtype: str, shape: Shape) -> None
     if own_shape != shape or not (own_type == dtype or (dtype == "<f8" and own_type == "<i8")):
         mend = f"; {RAGGED}" if own_shape and shape and own_type == dtype else ""
         raise wrong(name, number, _words(dtype, shape), _words(own_type, own_shape) + mend)
+
+
+def _is_of_floats(value: Any, shape: Shape) -> bool:
+    """Tell at once, of most lists of numbers, that these are floats or whole numbers, by the type of their sum."""
+    if len(shape) != 1 or type(value) is not list or len(value) != shape[0]:
+        return False
+    try:
+        return type(sum(value)) is float
+    except TypeError:
+        return False
 
 
 def _type_of(value: Any, name: str, number: int) -> tuple[str, Shape]:
