@@ -48,6 +48,7 @@ ROWS = (
     "pages",
     "feed_readers",
     "feed_ring",
+    "spark_feed",
     "spark_start",
 )
 TEXTS = (
