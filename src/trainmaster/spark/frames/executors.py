@@ -7,6 +7,7 @@ that comes later and lacks something says so by its feeder's error.
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from trainmaster.core.errors import BadInput
@@ -14,6 +15,7 @@ from trainmaster.engines.spark.bridge.bridge import slots_beside_jobs
 from trainmaster.spark import feeding
 
 MOST = 256  # tasks of the job
+SLOT_WITHIN = 10.0  # s for an executor to come, or to come back, that has a slot for feeders
 # Spark writes the one as "(3, 11)", the other as "3.12".
 _VERSIONS = re.compile(r"different version:? \(?(\d+)[., ]+(\d+)\)? than that in driver:? \(?(\d+)[., ]+(\d+)")
 _PLACE = re.compile(r"\((\S+) executor (\w+)\)")
@@ -21,9 +23,12 @@ _lacks: dict[str, str] = {}  # of an application
 
 
 def check_slots(context: Any) -> None:
-    """Raise BadInput where jobs have all slots of the application, so that no task of Spark's could feed them."""
-    slots = slots_beside_jobs(context)
-    if slots == 0:
+    """Raise BadInput where jobs keep all slots of the application, so that no task of Spark's could feed them."""
+    end = time.monotonic() + SLOT_WITHIN
+    while slots_beside_jobs(context) == 0:
+        if time.monotonic() < end:
+            time.sleep(0.1)
+            continue
         raise BadInput(
             "tasks of jobs take all slots of the application, and none is left for tasks that feed them",
             place="spark.executor.cores", mend="give each executor one more core than it has tasks of jobs: spark.executor.cores, "

@@ -74,9 +74,8 @@ class FunctionJob:
         self._end: Mapping[str, Any] | None = None
         self._failure = ""
         self._run: Any = None
-        self.on_formed: Callable[[], None] = lambda: (
-            None
-        )  # called when all tasks run, also after each restart that changes addresses
+        # Called when all tasks run, also after each restart that changes addresses.
+        self.on_formed: Callable[[], None] = lambda: None
         self.on_end: list[Callable[[], None]] = []
 
     @property

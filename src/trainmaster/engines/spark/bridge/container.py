@@ -76,7 +76,7 @@ def own_directory(prefix: str) -> tuple[str, int]:
 
     place = os.path.abspath(
         SparkFiles.getRootDirectory()
-    )  # the executor's own; where the driver runs tasks, one that Spark has made
+    )  # the executor's own, or one that Spark has made in the driver
     turn = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)  # so that nobody removes a directory that is not locked yet
