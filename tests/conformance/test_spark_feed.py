@@ -77,7 +77,7 @@ def fed(
         done = subprocess.run(
             [sys.executable, "-I", "-c", DRIVER, str(cluster.home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
              textwrap.dedent(how)],
-            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=400,
+            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=900,
             env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, **python_of_executors},
         )  # fmt: skip
         told = done.stderr[done.stderr.find("Traceback") :]  # Spark's JVM tells of the end after it

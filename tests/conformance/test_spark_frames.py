@@ -179,7 +179,7 @@ def test_files_give_the_rows_that_spark_reads_of_them(version: str, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-I", "-c", SCANS, str(home.folder.parent), str(tmp_path), "17"],
         env={**os.environ, "SPARK_HOME": str(home.folder), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable},
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -195,7 +195,7 @@ def driven(version: str, tmp_path: Path, how: str, role: dict[str, Any]) -> Any:
     done = subprocess.run(
         [sys.executable, "-I", "-c", DRIVER, str(home.folder.parent), json.dumps({"name": "t", "roles": {"worker": role}}),
          textwrap.dedent(how)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=900,
         env={**os.environ, "SPARK_HOME": str(home.folder), "PYSPARK_PYTHON": home.python, "PYSPARK_DRIVER_PYTHON": sys.executable,
              "PYSPARK_SUBMIT_ARGS": "--master local[3] pyspark-shell"},
     )  # fmt: skip
