@@ -68,7 +68,9 @@ class Measuring:
         return self._store.series(tasks, names, since)
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write what is left, once."""
+        if self._work.cancelled():
+            return
         self._work.cancel()
         await asyncio.gather(self._work, return_exceptions=True)
         if self._ready.is_set():  # else the files are as the last master left them

@@ -354,9 +354,11 @@ class Shell:
         turn = self.turns.take(self._clock(), size)
         self._worked = clock() - began
         if turn.events:
+            self._measure(turn.events)
+            if self.over and self._measuring is not None:  # whoever reads that the job is over finds all its metrics
+                await self._measuring.close()
             await self._write(turn)
             await self.feed.publish(turn.events)
-            self._measure(turn.events)
             self.feeders.follow(turn.events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
             if self._snapshot_due() and self._record.synced >= self.state.n:

@@ -165,8 +165,9 @@ class Cluster:
         """
         end = time.monotonic() + limit
         while lacking := self._lacking():
-            if dead := [name for name in self.names if not self.daemon(name).alive]:
-                raise self.daemon(dead[0]).failed(f"the {dead[0]} ended", KIND)
+            if dead := [self.daemon(name) for name in self.names if not self.daemon(name).alive]:
+                names = " and ".join(daemon.name for daemon in dead)
+                raise dead[0].failed(f"the {names} ended", KIND)
             if time.monotonic() > end:
                 raise self.daemon("master").failed(f"the cluster was not ready after {limit:g} s: {lacking}", KIND)
             time.sleep(_PAUSE)
