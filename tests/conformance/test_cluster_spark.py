@@ -130,7 +130,7 @@ def test_the_command_line_starts_shows_and_ends_a_cluster(monkeypatch: pytest.Mo
 
 def test_a_daemon_that_ends_is_named_with_its_last_words_and_nothing_is_left(tmp_path: Path) -> None:
     folder, home = tmp_path / "spark", spark.home_of(VERSIONS[0]).folder
-    with pytest.raises(EngineFailed, match="the (master|worker-1|master and worker-1) ended") as failed:
+    with pytest.raises(EngineFailed, match=r"the (master|worker-1|master and worker-1) ended") as failed:
         spark_clusters.up(Settings(nodes=1, heap=1), folder=folder, home=home)
     assert "heap" in str(failed.value), "the words of a Java with 1 MiB"
     assert (folder / "logs" / "master.log").exists()
