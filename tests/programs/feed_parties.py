@@ -56,7 +56,11 @@ async def own(path: str, size: str) -> None:
                  "queued": ring.queued, "waiting": ring.waiting}
             )  # fmt: skip
         else:
-            getattr(owner, command)()
+            if command == "end":
+                ring.end()
+                owner.settle()
+            else:
+                getattr(owner, command)()
             say(command)
     owner.close()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.runtime.feed.arrow import columns_of
+from trainmaster.runtime.feed.arrow import Table
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.layout import column_of
 from trainmaster.runtime.feed.reader import Batch
@@ -35,7 +35,7 @@ def ring(sizes: list[int]) -> Iterator[Batch]:
                 "l": pa.array([[[row] * (row % 3)] * (row % 2) for row in rows], pa.list_(pa.list_(pa.int64()))),
             }
         )
-        yield Batch((0, 0, number), columns_of(arrow))
+        yield Batch((0, 0, number), Table(None).columns(arrow))
 
 
 @given(st.lists(st.integers(1, 9), max_size=8), st.integers(0, 12), st.booleans())
@@ -106,7 +106,7 @@ def test_numbers_for_a_framework() -> None:
         "day": pa.array([3, 4], pa.date32()),
         "i": pa.array([1, None]),
     }
-    batch = Batch((1, 2, 3), columns_of(pa.RecordBatch.from_pydict(content)))
+    batch = Batch((1, 2, 3), Table(None).columns(pa.RecordBatch.from_pydict(content)))
     batch.columns["f"] = batch.columns["f"].holding(bytearray(batch.columns["f"].values), validity=b"\1")
     assert np.array_equal(numbers(batch, "f"), [1.5, np.nan], equal_nan=True)
     assert np.array_equal(numbers(batch, "d"), [1.25, np.nan], equal_nan=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.runtime.feed.arrow import columns_of
+from trainmaster.runtime.feed.arrow import Table
 from trainmaster.runtime.feed.layout import Column, Layout, column_of, read
 from trainmaster.runtime.feed.reader import Batch
 
@@ -89,7 +89,7 @@ ARROW: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 
 def test_a_slice_of_lists_within_lists_has_its_own_rows() -> None:
     whole = pa.RecordBatch.from_arrays([pa.array([[[0, 0], [0, 0]], [[0, 0], [0, 1]]], ARROW["matrix"][0])], ["m"])
-    assert through(columns_of(whole.slice(1)))[0].arrow().to_pylist() == [{"m": [[0, 0], [0, 1]]}]
+    assert through(Table(None).columns(whole.slice(1)))[0].arrow().to_pylist() == [{"m": [[0, 0], [0, 1]]}]
 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(ARROW)), min_size=1, max_size=5), st.integers(0, 12))
@@ -102,7 +102,7 @@ def test_arrow_batches_come_back_as_they_were(data: st.DataObject, names: list[s
     whole = pa.RecordBatch.from_arrays(arrays, [f"{n}:{name}" for n, name in enumerate(names)])
     first = data.draw(st.integers(0, rows))
     for batch in (whole, whole.slice(first), whole.slice(0, first)):
-        copy = through(columns_of(batch))[0].arrow()
+        copy = through(Table(None).columns(batch))[0].arrow()
         copy.validate(full=True)
         assert copy.schema == batch.schema
         assert copy.to_pylist() == batch.to_pylist()
@@ -110,7 +110,7 @@ def test_arrow_batches_come_back_as_they_were(data: st.DataObject, names: list[s
 
 def test_columns_of_arrow_as_numpy_and_python() -> None:
     batch, _ = through(
-        columns_of(
+        Table(None).columns(
             pa.RecordBatch.from_pydict(
                 {
                     "n": pa.array([1, None, 3]),
@@ -134,7 +134,9 @@ def test_columns_of_arrow_as_numpy_and_python() -> None:
 
 
 def test_a_moment_is_that_of_utc_in_numpy() -> None:
-    batch, _ = through(columns_of(pa.RecordBatch.from_pydict({"t": pa.array([5], pa.timestamp("us", "Asia/Tokyo"))})))
+    batch, _ = through(
+        Table(None).columns(pa.RecordBatch.from_pydict({"t": pa.array([5], pa.timestamp("us", "Asia/Tokyo"))}))
+    )
     assert batch["t"].tolist() == [np.datetime64(5, "us").astype(object)]
 
 
@@ -149,7 +151,7 @@ def test_a_moment_is_that_of_utc_in_numpy() -> None:
 )
 def test_types_that_columns_do_not_have(array: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words.replace("[", "\\[")):
-        columns_of(pa.RecordBatch.from_arrays([array], ["x"]))
+        Table(None).columns(pa.RecordBatch.from_arrays([array], ["x"]))
 
 
 @pytest.mark.parametrize(

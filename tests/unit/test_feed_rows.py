@@ -232,6 +232,11 @@ def test_batches_have_the_same_bounds_each_time() -> None:
         ([[1, 2], [1, 2, 3]], r"row 1, column 'value': expected <i8 of shape \(2,\), found <i8 of shape \(3,\)"),
         ([1, 2, "3"], r"row 2, column 'value': expected a whole number, found text"),
         ([1, 2.5], r"row 1, column 'value': expected a whole number, found a number"),
+        (
+            [{"x": [1]}, {"x": [2**63]}],
+            r"row 1, column 'x': expected whole numbers of 64 bits, found 9223372036854775808",
+        ),
+        ([[0.5, 1], [0.5, 10**400]], r"row 1, column 'value': expected whole numbers of 64 bits, found 1000"),
         (["a", 1], r"row 1, column 'value': expected text, found a whole number"),
         ([[1, 2], []], r"row 1, column 'value': expected <i8 of shape \(2,\), found an empty list; .* in `ragged`"),
         ([[1, None]], r"row 0, column 'value': .* found a null"),

@@ -19,10 +19,10 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.spark.nodes import streams
+from trainmaster.spark.nodes.cluster_server import ClusterServer
 from trainmaster.spark.nodes.driver_feeds import DriverFeeds
 from trainmaster.spark.nodes.driver_servers import DriverServers
 from trainmaster.spark.nodes.job import FunctionJob, pickled
-from trainmaster.spark.nodes.word import Word
 
 _LOG = logging.getLogger(__name__)
 _BOARD = "TensorBoard"
@@ -66,7 +66,7 @@ class TFCluster:
             )  # fmt: skip
         self._feed_memory = feed_memory
         self._feeds: DriverFeeds | None = None
-        self._word: Word | None = None
+        self._server: ClusterServer | None = None
         self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())
         self._nodes, self._timeout = dict(nodes), reservation_timeout
         self._has_board, self._servers_here = tensorboard, driver_ps_nodes and nodes["ps"]
@@ -103,9 +103,9 @@ class TFCluster:
                 setting = {"memory": self._feed_memory, "agreed": not self._nodes["ps"]}
                 shared = {} if role == first else {"share": first}
                 roles[role]["feed"] = {name: {**setting, **shared} for name in self._feed_names}
-            self._word = Word(job)
-            job.on_end.append(self._word.end)
-            self._feeds = DriverFeeds(job, first, self._feed_names, self._word.client)
+            self._server = ClusterServer(job)
+            job.on_end.append(self._server.end)
+            self._feeds = DriverFeeds(job, first, self._feed_names, self._server.client)
         links = {_BOARD: f"{first}:0:board/"} if self._has_board else {}
         try:
             job.start(
@@ -132,12 +132,12 @@ class TFCluster:
     @property
     def server(self) -> Any:
         """The reservation server by which another process stops a stream; None in InputMode.TENSORFLOW."""
-        return None if self._word is None else self._word.server
+        return None if self._server is None else self._server.server
 
     @property
     def cluster_meta(self) -> dict[str, Any]:
         """Facts of the cluster: `id`, `num_executors`, and `server_addr`, the address of `server`."""
-        address = None if self._word is None else self._word.address
+        address = None if self._server is None else self._server.address
         return {"id": self.cluster_id, "num_executors": self.num_executors, "server_addr": address}
 
     @property

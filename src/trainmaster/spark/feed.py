@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.engines.spark.bridge import ancestors
 from trainmaster.engines.spark.bridge.executors import is_true
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
@@ -270,4 +271,5 @@ def _ship(context: Any) -> None:
 def _send_by_value() -> None:
     from pyspark.cloudpickle import register_pickle_by_value
 
-    register_pickle_by_value(feeding)
+    for module in (ancestors, feeding):
+        register_pickle_by_value(module)

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from trainmaster.engines.spark.bridge.ancestors import commands
+
 
 class Task:
     """Feeds a partition, and yields the number of its batches. `rows`: of a batch at most, 0: by their size.
@@ -229,19 +231,13 @@ def lacks_arrow(rows: Iterator[Any]) -> Iterator[str]:
 
 
 def executor() -> str:
-    """Name the executor of this process, by the arguments of the JVM that is its ancestor."""
-    import os
+    """Name the executor of this process, by the arguments of its JVM."""
     import socket
 
-    process = os.getpid()
-    while process > 1:
-        with open(f"/proc/{process}/cmdline", "rb") as command:
-            arguments = command.read().decode(errors="replace").split("\0")
+    for arguments in commands():
         if {"--executor-id", "--hostname"} <= {*arguments}:
             number, host = (arguments[arguments.index(name) + 1] for name in ("--executor-id", "--hostname"))
             return f"executor {number} on {host}"
-        with open(f"/proc/{process}/stat", "rb") as stat:
-            process = int(stat.read().rpartition(b")")[2].split()[1])
     return f"the driver's machine {socket.gethostname()}"
 
 

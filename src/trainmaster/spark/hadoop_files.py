@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.engines.spark.bridge.ancestors import commands
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -124,12 +125,9 @@ def writing(url: str, configuration: str) -> Iterator[IO[bytes]]:
 
 def _java_of_executor() -> tuple[str, str]:
     """Return the Java program and the class path of the executor: the nearest ancestor that is a Java."""
-    process = os.getppid()
-    while process > 1:
-        arguments = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+    for arguments in commands():
         if os.path.basename(arguments[0]) == "java":
             flags = {"-cp", "-classpath", "--class-path"} & set(arguments)
             class_path = arguments[arguments.index(flags.pop()) + 1] if flags else os.environ.get("CLASSPATH", "")
             return arguments[0], class_path
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     raise OSError("this process is no task of a Spark executor: no Java is above it")

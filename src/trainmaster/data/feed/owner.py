@@ -80,11 +80,6 @@ class Owner:
             raise
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-    def end(self) -> None:
-        """Tell the reader the end of the feed, once it has all batches."""
-        self.ring.end()
-        self._send_answers([])
-
     def settle(self) -> None:
         """Send what is due after a change of the ring."""
         self._send_answers([])

@@ -30,17 +30,12 @@ _STORED = {"bool": "uint8", "date32[day]": "int64"}  # what the values of these 
 _LISTS = ("list<", "large_list<", "fixed_size_list<")
 
 
-def columns_of(batch: Any) -> list[Column]:
-    """Return the columns of a `pyarrow.RecordBatch`, no list a tensor. Raises TypeError, naming the column, for a type without a column."""
-    return Table(None).columns(batch)
-
-
 def batches_of(
     batches: Iterable[Any], rows: int = 0, size: int = 1024 * 1024, ragged: Collection[str] | None = ()
 ) -> Iterator[list[Column]]:
     """Yield the columns of `pyarrow.RecordBatch`es, cut into batches of up to `rows` (0: as many as there are) and about `size` bytes.
 
-    `ragged`: columns that are not made tensors; None: all. Raises TypeError as `columns_of`, and WrongRow.
+    `ragged`: columns that are not made tensors; None: all. Raises as `Table.columns`.
     """
     table = Table(ragged)
     for batch in batches:
@@ -66,7 +61,10 @@ class Table:
         self._first = 0  # the number of a batch's first row
 
     def columns(self, batch: Any) -> list[Column]:
-        """Return the columns of a `pyarrow.RecordBatch`. Raises TypeError for a type without a column, WrongRow for a wrong shape."""
+        """Return the columns of a `pyarrow.RecordBatch`.
+
+        Raises TypeError, naming the column, for a type without one, and WrongRow for a wrong shape.
+        """
         pairs = zip(batch.schema.names, batch.columns, strict=True)
         columns = [column for name, array in pairs for column in self._columns(name, array)]
         names = [column.name for column in columns]

@@ -5,7 +5,8 @@ A row is a Row of Spark's or a dict, whose fields are the columns; a tuple, whos
 these, or a structure: a Row, a dict (a map), an image or a vector of Spark's (see `structures`). Lists of numbers are tensors, and lists of
 lists of them too; lists of text and those of columns that are named in `ragged` may have any length.
 
-The first row that has a value decides the type and the shape of its column; whole numbers also fit where fractions are expected. A moment
+The first row that has a value decides the type and the shape of its column; whole numbers also fit where fractions are expected, and
+booleans in lists of them. A moment
 without a time zone stays as it is, one with a zone becomes that of UTC. Decimals have 38 digits, 18 of them after the point, as those that
 Spark infers. NumPy is used where it is there.
 """
@@ -16,6 +17,7 @@ from array import array
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from itertools import accumulate, chain
+from struct import error as StructError
 from struct import pack
 
 from .layout import Column
@@ -83,7 +85,16 @@ class Table:
                 raise WrongRow(
                     f"row {number:,} has the columns {', '.join(row)}, and the rows before have {', '.join(self._names)}"
                 )
-        return [column for name in self._names for column in self._columns(name, [row[name] for row in split], first)]
+        try:
+            return [
+                column for name in self._names for column in self._columns(name, [row[name] for row in split], first)
+            ]
+        except (OverflowError, StructError):
+            for number, row in enumerate(split, first):
+                for name, value in row.items():
+                    if (large := _too_large(value)) is not None:
+                        raise wrong(name, number, "whole numbers of 64 bits", str(large)) from None
+            raise
 
     def _columns(self, name: str, values: list[Any], first: int) -> list[Column]:
         is_ragged = is_named(name, self._ragged)
@@ -216,6 +227,14 @@ def _content(value: Any, dtype: str, shape: Shape) -> Any:
     return b"".join(part.tobytes() for part in flat)  # scalars of NumPy
 
 
+def _too_large(value: Any) -> int | None:
+    """Return a whole number of more than 64 bits in a value, None where there is none."""
+    if isinstance(value, int):
+        return value if not -(2**63) <= value < 2**63 else None
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(_too_large, parts)), None)
+
+
 def _split(row: Any) -> dict[str, Any]:
     if isinstance(row, dict):
         return row
@@ -306,7 +325,7 @@ def _check(value: Any, name: str, number: int, dtype: str, shape: Shape) -> None
 
 
 def _is_of_floats(value: Any, shape: Shape) -> bool:
-    """Tell at once, of most lists of numbers, that these are floats or whole numbers, by the type of their sum."""
+    """Tell at once, of most lists of numbers, that these are floats, whole numbers or booleans, by the type of their sum."""
     if len(shape) != 1 or type(value) is not list or len(value) != shape[0]:
         return False
     try:

@@ -47,7 +47,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.engines.spark.bridge import container, executors, line
+from trainmaster.engines.spark.bridge import ancestors, container, executors, line
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor
 from trainmaster.engines.spark.bridge.listener import Listener
 from trainmaster.engines.spark.wire import folder, short_path
@@ -165,7 +165,8 @@ class Bridge:
         self.grows = executors.is_true(context, "spark.dynamicAllocation.enabled")
         self._speculates = executors.is_true(context, "spark.speculation")
         self._decommissions = executors.is_true(context, "spark.decommission.enabled")
-        register_pickle_by_value(container)  # executors have nothing of ours
+        for module in (ancestors, container):
+            register_pickle_by_value(module)  # executors have nothing of ours
         self._shipped = Path(tempfile.mkdtemp(prefix="trainmaster-spark-"))
         context._jsc.sc().env()  # raises where the context is stopped
         self._listener = Listener(context, self)

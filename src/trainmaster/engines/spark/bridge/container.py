@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainmaster.engines.spark.bridge.ancestors import commands
+
 AGENT = "trainmaster.agent.container:main"
 
 
@@ -103,17 +105,10 @@ def own_directory(prefix: str) -> tuple[str, int]:
 
 
 def host() -> str:
-    """Return the name that Spark gives to this executor's host, an argument of the JVM that is our ancestor; "" where there is none."""
-    import os
-
-    process = os.getpid()
-    while process > 1:
-        with open(f"/proc/{process}/cmdline", "rb") as command:
-            arguments = command.read().decode(errors="replace").split("\0")
+    """Return the name that Spark gives to this executor's host, an argument of its JVM; "" where there is none."""
+    for arguments in commands():
         if "--hostname" in arguments:
             return arguments[arguments.index("--hostname") + 1]
-        with open(f"/proc/{process}/stat", "rb") as stat:
-            process = int(stat.read().rpartition(b")")[2].split()[1])
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Let processes outside the driver have a word with a cluster: a command stops its stream, a task asks how it has ended.
+"""The server by which processes outside the driver reach a cluster: a command stops its stream, a task asks how it has ended.
 
 A reservation server answers both, so they need its key. It is there as long as somebody may ask: to the end of a job that ends well; of one
 that has failed, to the application's next cluster.
@@ -20,7 +20,7 @@ _lock = threading.Lock()
 _failed: list[Server] = []  # of jobs that have failed: tasks of an action that is tried again ask why
 
 
-class Word:
+class ClusterServer:
     """The server of a job; `client` is for tasks. Raises OSError where TFOS_SERVER_PORT has no free port."""
 
     def __init__(self, job: FunctionJob) -> None:
