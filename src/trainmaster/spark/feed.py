@@ -95,10 +95,12 @@ class Feed:
 
         It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
         fails is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
+        Raises EngineFailed and BadInput as `put`.
         """
         data = data.rdd if ways.is_frame(data) else data
         wait_for_readers(self._ask)
         executors.check_slots(self._context)
+        executors.lacking(self._context)  # raises where their Python is another one
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE, end))
 
     def end(self) -> int | None:
