@@ -4,10 +4,12 @@
 
 One standalone cluster. The executors are warm: of each way one turn comes before those that count, so that JVMs and Pythons run and have
 imported what they need. A start counts from the driver's call to the later one of the two first lines. `trainmaster.spark.run` forms a
-group for PyTorch, as TorchDistributor does; both run the same file, which imports nothing. The two TFClusters run the same function.
+group for PyTorch, as TorchDistributor does; both run the same file, which imports nothing, and which is alone in the directory that
+`trainmaster.spark.run` brings along. The two TFClusters run the same function.
 
 An error counts from the moment before the function of a fed node raises it, or kills its own process, to the error of the driver's `train`
-or `shutdown`. TensorFlowOnSpark sees an error that was raised within a second; a process that is gone it misses until `feed_timeout` is
+or `shutdown`. Of a process killed by a signal, one second is the wait for Spark's word: an executor that was lost is the better reason
+(`core.decide.limits.SOON`). TensorFlowOnSpark sees an error that was raised within a second; a process that is gone it misses until `feed_timeout` is
 over: 600 s by default, and for each of Spark's tries of a task. Here that is 20 s and one try.
 
 The peers are there after `make peers frameworks`.
@@ -30,7 +32,7 @@ sys.path[:0] = [str(figures.ROOT / "src")]
 LIMIT = 1800.0  # s of a driver
 FEED_TIMEOUT = 20  # s
 FASTER = 2.0  # of a start, than each peer's
-RAISED = 1.0  # s from an executor's error to the driver's
+RAISED = 1.0  # s from an executor's error to the driver's; one more of a process that was killed
 
 PROGRAM = """
 import os, sys, time
@@ -137,7 +139,7 @@ def run_driver(
     properties = {**PROPERTIES, "executor.cores": str(cores), "cores.max": str(cores * count)}
     done = subprocess.run(
         [sys.executable, "-c", SESSION + code, str(cluster.home.folder.parent), str(folder), json.dumps(properties), *more],
-        env={**cluster.environ, **environ}, capture_output=True, text=True, timeout=LIMIT, check=False,
+        cwd=folder, env={**cluster.environ, **environ}, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("figures:")]
     if not lines:
@@ -188,7 +190,13 @@ def measure(runs: int) -> list[figures.Row]:
         note = f"its feed_timeout is {FEED_TIMEOUT} s here, not 600" if theirs and what == "killed" else ""
         rows.append(
             figures.Row(
-                figure, errors["cluster", what], "s", RAISED, "TensorFlowOnSpark" if theirs else "", theirs, note=note
+                figure,
+                errors["cluster", what],
+                "s",
+                RAISED + (what == "killed"),
+                "TensorFlowOnSpark" if theirs else "",
+                theirs,
+                note=note,
             )
         )
     return rows
