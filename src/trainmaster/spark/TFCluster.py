@@ -116,8 +116,8 @@ class TFCluster:
                 timeouts={"stall": "none", "finish": "none"},
             )
             job.await_start(self._timeout)
-        except BaseException:
-            job.kill()
+        except BaseException as error:
+            job.kill(str(error) or f"{type(error).__name__} in the driver")
             for act in job.on_end:
                 act()
             raise

@@ -197,16 +197,16 @@ class FunctionJob:
             return str(error)
         return f"{self.id} has ended: ask for results before that"
 
-    def kill(self) -> None:
-        """End the job, where it has not ended."""
+    def kill(self, why: str = "") -> None:
+        """End the job, where it has not ended. `why` is for its status."""
         if self._run is not None and self._end is None:
-            self._run.kill()
+            self._run.kill(why)
 
     def fail(self, failure: str) -> None:
         """End the job, for what happened outside it."""
         with self._news:
             self._failure = self._failure or failure
-        self.kill()
+        self.kill(failure)
 
     def cluster(self) -> str:
         """Return the addresses of the job's present tasks as TF_CLUSTER_DEF has them."""
