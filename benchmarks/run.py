@@ -50,6 +50,7 @@ ROWS = (
     "feed_ring",
     "spark_feed",
     "spark_start",
+    "spark_inference",
 )
 TEXTS = (
     "checkpoint_copies",
