@@ -2,9 +2,9 @@
 
     ROWS=100000 python benchmarks/spark_inference.py [--runs 5]
 
-A row is a list of 784 floats; its result is 0. The peer gets a tenth of the rows, since it takes a minute for so many. Both run the same function, which asks its `DataFeed` for batches of 128, in one executor.
-Before the clock starts, some rows go all the way. A rate counts from the action on the RDD of results to its end.
-The peer is there after `make peers frameworks`.
+A row is a list of 784 floats; its result is 0. The peer gets a tenth of the rows, since it takes a minute for so many. Both run the same
+function, which asks its `DataFeed` for batches of 128, in one executor. Before the clock starts, some rows go all the way. A rate counts
+from the action on the RDD of results to its end. The peer is there after `make peers frameworks`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ def measure(runs: int) -> list[figures.Row]:
         place = Path(folder)
         peer = tfos.environment(place / "peer")
         cluster = spark.up(spark.Settings(nodes=1, memory=4096, cores=4), folder=place / "spark", home=package)
-        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "TF_CPP_MIN_LOG_LEVEL": "2"}
+        python = {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
         try:
             for run in range(runs):
                 for whose in ("cluster", *(["tfos"] if peer else [])):

@@ -7,10 +7,10 @@ imported what they need. A start counts from the driver's call to the later one 
 group for PyTorch, as TorchDistributor does; both run the same file, which imports nothing, and which is alone in the directory that
 `trainmaster.spark.run` brings along. The two TFClusters run the same function.
 
-An error counts from the moment before the function of a fed node raises it, or kills its own process, to the error of the driver's `train`
-or `shutdown`. Of a process killed by a signal, one second is the wait for Spark's word: an executor that was lost is the better reason
-(`core.decide.limits.SOON`). TensorFlowOnSpark sees an error that was raised within a second; a process that is gone it misses until `feed_timeout` is
-over: 600 s by default, and for each of Spark's tries of a task. Here that is 20 s and one try.
+An error counts from the moment before the function of a fed node raises it, or kills its own process, to the error of the driver's
+`train` or `shutdown`. Of a process killed by a signal, one second is the wait for Spark's word, since the loss of its executor is the
+better reason (`core.decide.limits.SOON`). TensorFlowOnSpark sees an error that was raised within a second; a process that is gone it
+misses until `feed_timeout` is over: 600 s by default, and for each of Spark's tries of a task. Here that is 20 s and one try.
 
 The peers are there after `make peers frameworks`.
 """

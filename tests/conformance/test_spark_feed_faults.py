@@ -298,6 +298,7 @@ def test_a_feeder_that_raises_is_the_drivers_error_and_the_next_run_works(start:
             tell(error=str(error))
         run.kill()
         run.wait(100, check=False)
+        tell(error=case(context.parallelize([1.5, 2, 3.5, "4"], 2))["error"])
         run = begin()
         with Feed(session, run) as feed:
             feed.put(context.parallelize(range(100), 2), rows=10)
@@ -305,6 +306,8 @@ def test_a_feeder_that_raises_is_the_drivers_error_and_the_next_run_works(start:
     """
     application = start(how, **{"task.maxFailures": str(tries)})
     assert "ValueError: row 70 is bad" in application.told()["error"]
+    refused = application.told()["error"]
+    assert refused.startswith("BadInput: partition 1, row 1, column 'value': expected a number, found text")
     end = application.told()
     assert (application.folder / "tries").read_text() == "x" * tries
     assert end["state"] == "succeeded"

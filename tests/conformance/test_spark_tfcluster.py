@@ -144,6 +144,12 @@ def server_fails(args, ctx):
         raise RuntimeError("no room for variables")
     time.sleep(1000)
 out["server"] = error_of(run, server_fails, None, 2, 1, driver_ps_nodes=True)
+def evaluator_fails(args, ctx):
+    import time
+    if ctx.job_name == "evaluator":
+        raise RuntimeError("no held-out digits")
+    time.sleep(1000)
+out["evaluator"] = error_of(run, evaluator_fails, None, 2, eval_node=True)
 """
 
 LOSS = """
@@ -282,6 +288,8 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     assert "2 executors of the application have 4 cores" in out["too few"]["words"]
     assert out["too long"]["type"] == "TimeoutError"
     assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
+    assert "evaluator:0 exited with status 1" in out["evaluator"]["words"]
+    assert "RuntimeError: no held-out digits" in out["evaluator"]["words"]
 
 
 @pytest.mark.full

@@ -255,13 +255,42 @@ def test_batches_have_the_same_bounds_each_time() -> None:
             [{"i": image(1, 2, mode=21)}],
             r"row 0, column 'i': expected an image with a byte .*, found 6 bytes of mode 21",
         ),
-        ([{"x": 1}, {"y": 1}], r"row 1 has the columns y, and the rows before have x"),
+        ([{"x": 1}, {"y": 1}], r"row 1 has the columns y, and the rows before have the columns x"),
+        ([(1, 2), None], r"row 1 is null, and the rows before have the columns 0, 1"),
+        ([np.zeros(0)] * 2, r"row 0, column 'value': expected an array with values, found one of shape \(0,\)"),
+        ([{"v": Vector(0, [])}] * 2, r"row 0, column 'v': expected an array with values, found one of shape \(0,\)"),
+        ([np.ma.array([1.0, 2.0], mask=[1, 0])], r"row 0, .*: expected an array without a mask"),
+        ([np.array([object()])], r"row 0, .* found an array of object"),
+        ([{"t": "a"}, {"t": "b\udc80"}], r"row 1, column 't': expected text that UTF-8 can encode, found '\\udc80'"),
         ([object()], r"row 0, column 'value': .* found object"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(rows: list[Any], words: str) -> None:
     with pytest.raises(WrongRow, match=words):
         list(batches(rows))
+
+
+@pytest.mark.parametrize("is_null_there", [False, True])
+@pytest.mark.parametrize("whole", [3, np.int64(3), np.float64(3)])
+@pytest.mark.parametrize("first", [1.5, np.float64(1.5)])
+def test_whole_numbers_among_fractions(first: Any, whole: Any, is_null_there: bool) -> None:
+    rows = [first, *[None] * is_null_there, whole]
+    assert [value for value in columns(rows).arrow()["value"].to_pylist() if value is not None] == [1.5, 3.0]
+
+
+@pytest.mark.parametrize("is_null_there", [False, True])
+@pytest.mark.parametrize("form", ["list", "<i8", "<f8", ">f8", ">i8"])
+@pytest.mark.parametrize("is_array_first", [False, True])
+def test_lists_of_whole_numbers_among_those_of_fractions(is_array_first: bool, form: str, is_null_there: bool) -> None:
+    first: Any = np.array([1.5, 2.0]) if is_array_first else [1.5, 2.0]
+    rows = [first, *[None] * is_null_there, [3, 4] if form == "list" else np.array([3, 4], form)]
+    assert [value for value in columns(rows).arrow()["value"].to_pylist() if value is not None] == [[1.5, 2], [3, 4]]
+
+
+def test_a_large_row_is_a_batch_of_its_own() -> None:
+    rows = [bytes(300), bytes(300), bytes(5000), bytes(300)]
+    assert [columns[0].rows for columns in batches(rows, size=1000)] == [2, 1, 1]
+    assert [columns[0].rows for columns in batches([["a" * 9, "b" * 900], ["c"]], size=600, ragged=["value"])] == [1, 1]
 
 
 def test_batches_of_arrow_are_cut_by_rows_and_bytes() -> None:

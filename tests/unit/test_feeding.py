@@ -295,6 +295,18 @@ def test_partitions_that_begin_at_once_go_to_several_ranks() -> None:
     assert sorted(ring["ring"] for ring in rings if ring) == [["worker:0", 1], ["worker:1", 1]]
 
 
+def test_of_readers_that_are_as_fast_each_gets_a_part() -> None:
+    """A feeder feeds one partition after the other, and has read whole before the next begins."""
+    feed = opened(agreed=False)
+    rings = []
+    for partition in range(2):
+        answer = feed.claim(ask(partition, 0, feeder=partition))
+        assert answer is not None
+        rings.append(answer["ring"][0])
+        tell(feed, rings[-1], 10, delivered=10)
+    assert sorted(rings) == ["worker:0", "worker:1"]
+
+
 def test_nothing_goes_to_ranks_in_step_before_all_are_there() -> None:
     feed = opened(tasks=TASKS[:1])
     feed.advance(TASKS[:2])

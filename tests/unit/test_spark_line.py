@@ -103,7 +103,8 @@ def test_an_excluded_executor_is_none() -> None:
     assert words is not None
     assert words.is_lacking
     assert words.detail == (
-        "worker: 3 x 1 core: 1 executor of the application has 2 cores (1 more get no tasks: Spark excludes or decommissions them) in all"
+        "worker: 3 x 1 core: 1 executor of the application has 2 cores (1 more get no tasks: Spark excludes or decommissions them) in all, "
+        "2 cores free"
     )
 
 
@@ -281,6 +282,15 @@ def test_ends_in_sparks_words() -> None:
     failed = {"Task End Reason": {"Reason": "ExceptionFailure", "Description": trace}, "Task Info": info}
     end = end_of("worker:0", 1, {"event": failed}, False)
     assert (end.reason, end.figures["detail"]) == ("localization-failed", "Mismatch: 3.9 Set it.")
+    died = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+    end = end_of(
+        "worker:0",
+        1,
+        {"event": {"Task End Reason": {"Reason": "ExceptionFailure", "Description": died}, "Task Info": info}},
+        False,
+    )
+    assert isinstance(end, ContainerLost)
+    assert end.figures["detail"].startswith(f"{died}, on node-1 (SIGKILL: ")
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"

@@ -44,6 +44,8 @@ def context_of(spark: Any) -> Any:
 
     context = spark if hasattr(spark, "applicationId") else getattr(spark, "sparkContext", None)
     if context is None:
+        if getattr(spark, "_jsc", spark) is None:
+            raise BadInput("this SparkContext was stopped", mend="begin another one", anchor="spark-application")
         raise BadInput(
             f"{type(spark).__name__} is no SparkSession with a context of its own, and no SparkContext",
             mend="call it in the application's driver: a client of Spark Connect has no driver", anchor="spark-application",

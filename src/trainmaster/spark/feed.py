@@ -19,23 +19,25 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.engines.spark.bridge import ancestors
 from trainmaster.engines.spark.bridge.executors import is_true
+from trainmaster.host.locks import scratch
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
+from trainmaster.runtime.feed.structures import WrongRow
 from trainmaster.spark import context_of, feeding
 from trainmaster.spark.frames import executors, ways
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
@@ -49,6 +51,9 @@ _LOOK = 0.1  # s between two looks for a job's master
 log = logging.getLogger(__name__)
 _shipped: set[str] = set()  # applications whose executors have the archive
 _shipping = threading.Lock()
+_REFUSED = re.compile(r"^[\w.]*\b(WrongRow|FeedError): (.+)$", re.MULTILINE)
+_TASK = re.compile(r"\bTask (\d+) in stage")
+T = TypeVar("T")
 
 
 class Feed:
@@ -76,7 +81,7 @@ class Feed:
         """
         wait_for_readers(self._ask)
         executors.check_slots(self._context)
-        way = ways.way_of(data, ARCHIVE, executors.lacking(self._context))
+        way = _in_thread(self._tag, lambda: ways.way_of(data, ARCHIVE, executors.lacking(self._context)))
         level = logging.WARNING if way.is_slow else logging.INFO
         log.log(level, "%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
         for _ in range(epochs if way.partitions else 0):  # a stream has batches without any
@@ -100,7 +105,7 @@ class Feed:
         data = data.rdd if ways.is_frame(data) else data
         wait_for_readers(self._ask)
         executors.check_slots(self._context)
-        executors.lacking(self._context)  # raises where their Python is another one
+        _in_thread(self._tag, lambda: executors.lacking(self._context))  # raises where their Python is another one
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE, end))
 
     def end(self) -> int | None:
@@ -174,28 +179,16 @@ class Feed:
             if self._has_ended.is_set() or gave_way.is_set():
                 return
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
-                raise
+                raise _translated(error) from error
             log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
 
     def _run_job(self, number: int, partitions: list[int] | None) -> None:
-        """Run a Spark job in a thread of its own: Ctrl-C in a thread that waits for the JVM would break its connection."""
-        from pyspark import InheritableThread
-
-        errors: list[BaseException] = []
-
         def run() -> None:
-            try:
-                self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
-                self._context.addJobTag(self._tag)
-                self._context.runJob(self._rounds[number], list, partitions)
-            except BaseException as error:  # noqa: BLE001  raised again below
-                errors.append(error)
+            self._context.setJobDescription(f"{self._link['job']} feed {self._link['feed']}, round {number}")
+            self._context.addJobTag(self._tag)
+            self._context.runJob(self._rounds[number], list, partitions)
 
-        thread = InheritableThread(target=run, daemon=True, name=self._tag)
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
+        _in_thread(self._tag, run)
 
     def _cancel_at_end(self) -> None:
         """Cancel what Spark still feeds once the job has ended: its tasks would be tried again, and wait for a master that is gone."""
@@ -221,6 +214,37 @@ class Feed:
         )
 
 
+def _in_thread(name: str, act: Callable[[], T]) -> T:
+    """Ask the JVM in a thread of its own: Ctrl-C in a thread that waits for the JVM would break its connection."""
+    from pyspark import InheritableThread
+
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:  # noqa: BLE001  raised again below
+            errors.append(error)
+
+    thread = InheritableThread(target=run, daemon=True, name=name)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _translated(error: Exception) -> Exception:
+    """Return our error for Spark's of a feeder that refused a row, which has pages of stacks around the words; any other as it is."""
+    words = str(error)
+    if (refused := _REFUSED.search(words)) is None:
+        return error
+    partition = f"partition {task[1]}, " if (task := _TASK.search(words)) else ""
+    kind = BadInput if refused[1] == WrongRow.__name__ else EngineFailed
+    return kind(f"{partition}{refused[2]}", mend="mend the rows, or how they are fed", anchor="feed-rows")
+
+
 def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     """Return how feeders reach a job's master, once there is one, and what they feed. Raises BadInput where the job has no such feed."""
     from trainmaster.client.jobs.past import described
@@ -240,7 +264,8 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     folder = job_storage(job)
     token = (folder / TOKEN_FILE).read_text().strip()
     role = roles[0] if role is None else role
-    link = {"job": job, "token": feed_token(token, role, name), "role": role, "feed": name}
+    batch = described(job).roles[role].feed[name].memory // 4  # a ring takes batches of up to a third
+    link = {"job": job, "token": feed_token(token, role, name), "role": role, "feed": name, "batch": batch}
     storage, socket = storage_for(place_of(folder)), master_socket(job)
     while not socket.exists():
         if (record := read_master(storage, token)) is not None:
@@ -259,7 +284,7 @@ def _ship(context: Any) -> None:
     with _shipping:  # Spark takes one file of a name
         if context.applicationId in _shipped:
             return
-        folder = Path(tempfile.mkdtemp(prefix="trainmaster-feed-"))
+        folder = scratch("trainmaster-feed-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         source = Path(runtime_feed.__file__).parents[1]
         with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -418,7 +418,7 @@ class Feed:
     def _choose(self, ask: Claim) -> RingKey | None:
         """Return the ring that needs a batch most, on the feeder's own host where one takes it.
 
-        That is the one with the fewest rows where ranks agree, else the one with the most room.
+        That is the one with the fewest rows where ranks agree, else the one with the most room; of equal ones that with fewer rows.
         """
         if self.agreed and len(self._rings) < self._expected:
             return None  # what went to the others meanwhile might be left over
@@ -441,7 +441,7 @@ class Feed:
                 or (room < ask.size <= ring.largest)
             ):
                 continue
-            need = (not is_near, rows if self.agreed else 0, -room, ring.exchanges, key)
+            need = (not is_near, rows if self.agreed else 0, -room, ring.exchanges, rows, key)
             best = min(best, (need, key)) if best else (need, key)
         return best[1] if best else None
 

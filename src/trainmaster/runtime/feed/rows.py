@@ -57,11 +57,12 @@ def batches(
     weight = first = 0
     table = Table(ragged, zoned)
     for row in rows:
-        buffer.append(row)
-        weight += _weight(row)
-        if len(buffer) == most or weight >= size:
+        own = _weight(row)
+        if buffer and (len(buffer) == most or weight + own > size):
             yield table.columns(buffer, first)
             first, weight, buffer = first + len(buffer), 0, []
+        buffer.append(row)
+        weight += own
     if buffer:
         yield table.columns(buffer, first)
 
@@ -82,18 +83,17 @@ class Table:
             self._names = list(split[0])
         for number, row in enumerate(split, first):
             if list(row) != self._names:
-                raise WrongRow(
-                    f"row {number:,} has the columns {', '.join(row)}, and the rows before have {', '.join(self._names)}"
-                )
+                own = "is null" if rows[number - first] is None else f"has the columns {', '.join(row)}"
+                raise WrongRow(f"row {number:,} {own}, and the rows before have the columns {', '.join(self._names)}")
         try:
             return [
                 column for name in self._names for column in self._columns(name, [row[name] for row in split], first)
             ]
-        except (OverflowError, StructError):
+        except (OverflowError, StructError, UnicodeEncodeError):
             for number, row in enumerate(split, first):
                 for name, value in row.items():
-                    if (large := _too_large(value)) is not None:
-                        raise wrong(name, number, "whole numbers of 64 bits", str(large)) from None
+                    if (odd := _misfit(value)) is not None:
+                        raise wrong(name, number, *odd) from None
             raise
 
     def _columns(self, name: str, values: list[Any], first: int) -> list[Column]:
@@ -210,7 +210,7 @@ def _leaves(
 def _content(value: Any, dtype: str, shape: Shape) -> Any:
     """Return the bytes of a value: lists as deep as the shape is, an array, or a single value."""
     if hasattr(value, "tobytes"):
-        return value.tobytes()
+        return (value if value.dtype.str == dtype else value.astype(dtype)).tobytes()
     lists: Any = [value if shape else [value]]
     for _ in shape[1:]:
         lists = chain.from_iterable(lists)
@@ -227,12 +227,18 @@ def _content(value: Any, dtype: str, shape: Shape) -> Any:
     return b"".join(part.tobytes() for part in flat)  # scalars of NumPy
 
 
-def _too_large(value: Any) -> int | None:
-    """Return a whole number of more than 64 bits in a value, None where there is none."""
+def _misfit(value: Any) -> tuple[str, str] | None:
+    """Return what is expected and what was found for a number or a text in a value that no column has room for; None for any other."""
     if isinstance(value, int):
-        return value if not -(2**63) <= value < 2**63 else None
+        return None if -(2**63) <= value < 2**63 else ("whole numbers of 64 bits", str(value))
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            return "text that UTF-8 can encode", repr(value[error.start : error.end])
+        return None
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return next(filter(None, map(_too_large, parts)), None)
+    return next(filter(None, map(_misfit, parts)), None)
 
 
 def _split(row: Any) -> dict[str, Any]:
@@ -343,7 +349,13 @@ def _type_of(value: Any, name: str, number: int) -> tuple[str, Shape]:
             zone = "@UTC" if isinstance(value, datetime) and value.tzinfo else ""
             return dtype + zone, ()
     if hasattr(value, "dtype") and hasattr(value, "tobytes") and value.dtype.kind in "biufc":
-        return value.dtype.str, tuple(value.shape)
+        if 0 in value.shape:
+            raise wrong(name, number, "an array with values", f"one of shape {tuple(value.shape)}; {RAGGED}")
+        if hasattr(value, "mask"):
+            raise wrong(
+                name, number, "an array without a mask", "a masked array: fill it, or give its mask as a column"
+            )
+        return value.dtype.newbyteorder("<").str, tuple(value.shape)
     if isinstance(value, list | tuple) and value:
         types = _part_types(value, name, number)
         if (
@@ -361,6 +373,8 @@ def _type_of(value: Any, name: str, number: int) -> tuple[str, Shape]:
         if isinstance(value, list | tuple)
         else "a null"
         if value is None
+        else f"an array of {value.dtype}"
+        if hasattr(value, "dtype")
         else type(value).__name__
     )
     raise wrong(name, number, "a number, text, bytes, a moment, an array or a list of these", kind_words)
@@ -405,6 +419,8 @@ def _weight(row: Any) -> int:
     if isinstance(row, str | bytes | bytearray):
         return len(row)
     if isinstance(row, list):
+        if row and isinstance(row[0], str | bytes | bytearray | list | tuple | dict):
+            return sum(map(_weight, row))
         return len(row) * (_weight(row[0]) if row else 0)
     return int(getattr(row, "nbytes", 8))
 

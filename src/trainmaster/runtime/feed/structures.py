@@ -87,6 +87,8 @@ def vector_column(name: str, vectors: Sequence[Any], first: int, shape: Shape | 
 def tensor(name: str, dtype: str, parts: Sequence[Any], shape: Shape, detail: str = "") -> Column:
     """Return rows of one shape as a column; each is an object with its bytes, or None."""
     size = next((memoryview(part).nbytes for part in parts if part is not None), 0)
+    if not size and any(part is not None for part in parts):
+        raise WrongRow(f"column {name!r}: expected rows with values, found empty ones; {RAGGED}")
     if not size:  # nulls alone, of which no shape is known
         size, shape, dtype = 8, (), "<f8"
     validity = bits(part is not None for part in parts) if any(part is None for part in parts) else None

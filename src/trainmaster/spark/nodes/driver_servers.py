@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.host.locks import scratch
 from trainmaster.host.ports import Ports
 from trainmaster.spark.nodes.entry import BEGIN, FOLDER, PARENT, PATH
 
@@ -32,12 +33,12 @@ class DriverServers:
         self._ports = Ports()
         self.addresses = [f"{host}:{port}" for port in self._ports.take(count)]
         self._children: list[subprocess.Popen[bytes]] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="trainmaster-ps-")
+        self._folder = scratch("trainmaster-ps-")
 
     def restart(self, job: FunctionJob) -> None:
         """Start them, with the present addresses of the job's tasks. A server that fails ends the job."""
         self._end_children()
-        if not (place := Path(self._folder.name, FOLDER)).exists():
+        if not (place := self._folder / FOLDER).exists():
             job.write(place)
         cluster = job.cluster()
         for index, address in enumerate(self.addresses):
@@ -47,7 +48,7 @@ class DriverServers:
             }  # fmt: skip
             child = subprocess.Popen(
                 [sys.executable, "-c", BEGIN],
-                cwd=self._folder.name,
+                cwd=self._folder,
                 env={**os.environ, **role},
                 stdin=subprocess.DEVNULL,
             )
@@ -58,14 +59,13 @@ class DriverServers:
         """End them, and free their ports."""
         self._end_children()
         self._ports.release()
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _reap(self, index: int, child: subprocess.Popen[bytes], job: FunctionJob) -> None:
         status = child.wait()
         if status and child in self._children:
-            job.fail(
-                f"ps:{index}, on the driver's machine, exited with status {status}: the driver's own output has its lines"
-            )
+            ended = f"died of {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+            job.fail(f"ps:{index}, on the driver's machine, {ended}: what it printed is in the driver's own output")
 
     def _end_children(self) -> None:
         children, self._children = self._children, []

@@ -21,13 +21,13 @@ BEGIN = f'import sys; sys.path.append("{FOLDER}"); from trainmaster.spark.nodes.
 COMMAND = f"exec \"$TRAINMASTER_SPARK_PYTHON\" -c '{BEGIN}'"
 PATH = "TRAINMASTER_SPARK_PATH"  # the path for modules of the task that this program runs in
 PARENT = "TRAINMASTER_SPARK_PARENT"  # the process that this one does not outlive
-_PDEATHSIG, _TERM = 1, 15  # prctl(2), signal(7)
+_PDEATHSIG, _KILL, _TERM = 1, 9, 15  # prctl(2), signal(7)
 
 
 def main() -> None:
     """Call the function of this task."""
     if PARENT in os.environ:
-        end_with_parent(int(os.environ[PARENT]))
+        end_with_parent(int(os.environ[PARENT]), _KILL)  # its regular end has SIGTERM and some seconds
     path = os.environ[PATH].split(os.pathsep)
     sys.path += [place for place in path if place and place not in sys.path]
     sys.path[0] = ""
@@ -71,10 +71,10 @@ def show_events(log_dir: str) -> None:
     subprocess.Popen([sys.executable, "-c", begin, "--logdir", log_dir, "--port", port, "--bind_all"], env=environ)
 
 
-def end_with_parent(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when the parent's thread that started it ends."""
+def end_with_parent(parent: int, number: int = _TERM) -> None:
+    """Have the kernel send this process a signal when the parent's thread that started it ends."""
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PDEATHSIG, _TERM)
+    ctypes.CDLL(None).prctl(_PDEATHSIG, number)
     if os.getppid() != parent:
-        sys.exit(128 + _TERM)
+        sys.exit(128 + number)

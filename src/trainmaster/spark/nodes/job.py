@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, JobFailed
+from trainmaster.core.machine.reasons import words
 from trainmaster.spark.nodes.entry import COMMAND, FOLDER
 
 if TYPE_CHECKING:
     from trainmaster.client.api import Run
 
+ENDS_WITHIN = 15.0  # s for what stands beside a job, as servers on the driver, to end after it
 NOTICE = 10.0  # s between two lines about a wait
 _ERROR = "spark-function"
 _LOG = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class FunctionJob:
         self._is_formed = False  # `on_formed` was called for the present addresses
         self._end: Mapping[str, Any] | None = None
         self._failure = ""
+        self._last_lines: dict[str, list[str]] = {}  # of attempts that have ended
         self._run: Any = None
         # Called when all tasks run, also after each restart that changes addresses.
         self.on_formed: Callable[[], None] = lambda: None
@@ -102,7 +105,8 @@ class FunctionJob:
         with tempfile.TemporaryDirectory(prefix="trainmaster-node-") as folder:
             self.write(Path(folder, FOLDER))
             self._run = start_job(job, "spark", folder, "")
-        threading.Thread(target=self._watch, daemon=True, name=f"trainmaster-{self._run.id}").start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True, name=f"trainmaster-{self._run.id}")
+        self._watcher.start()
 
     @property
     def id(self) -> str:
@@ -171,6 +175,7 @@ class FunctionJob:
             if not self._news.wait_for(lambda: self._end is not None, min(timeout, threading.TIMEOUT_MAX)):
                 self._run.kill("it ran too long")
                 raise TimeoutError(f"{self.id} has not ended after {timeout:g} s, and was killed")
+        self._watcher.join(ENDS_WITHIN)
         self.check()
 
     def ends_within(self, seconds: float) -> bool:
@@ -225,7 +230,7 @@ class FunctionJob:
     def _waiting(self) -> str:
         """Say what is asked and what is free."""
         missing = sum(self.tasks.values()) - len(self._started)
-        return f"{missing} of them do not run yet; {self._run.status()['waiting'] or 'nothing is missing for them'}"
+        return f"{missing} of them do not run yet; what waits: {self._run.status()['waiting'] or 'nothing is missing for them'}"
 
     def _watch(self) -> None:
         """Follow the job to its end."""
@@ -248,6 +253,11 @@ class FunctionJob:
             members = {task for task, _ in event["members"]}
             self._started -= members
             self._is_formed = self._is_formed and all(task.startswith("evaluator:") for task in members)
+        elif event["type"] == "attempt-ended":
+            self._last_lines[event["task"]] = event.get("tail") or []
+        elif event["type"] == "task-failed" and event["task"].startswith("evaluator:"):  # alone it would not end a job
+            told = f"{event['task']} {words(event['reason'], event['figures'])}"
+            self.fail("\n  ".join([told, *self._last_lines.get(event["task"], ())]))
         elif event["type"] == "started":
             self._started.add(event["task"])
             if len(self._started) == sum(self.tasks.values()):

@@ -37,7 +37,6 @@ import shutil
 import socket
 import socketserver
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -52,6 +51,7 @@ from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor
 from trainmaster.engines.spark.bridge.listener import Listener
 from trainmaster.engines.spark.wire import folder, short_path
 from trainmaster.engines.spark.wire import line as encoded
+from trainmaster.host.locks import scratch
 
 EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the error of its job
 PULSE = 1.0  # s between two looks at the executors, while something waits
@@ -167,7 +167,7 @@ class Bridge:
         self._decommissions = executors.is_true(context, "spark.decommission.enabled")
         for module in (ancestors, container):
             register_pickle_by_value(module)  # executors have nothing of ours
-        self._shipped = Path(tempfile.mkdtemp(prefix="trainmaster-spark-"))
+        self._shipped = scratch("trainmaster-spark-bridge-")
         context._jsc.sc().env()  # raises where the context is stopped
         self._listener = Listener(context, self)
         place = folder()

@@ -141,7 +141,7 @@ def wait(
         present += f" ({out} more get no tasks: Spark excludes or decommissions them)"
     is_lacking = _is_lacking(executors, claims, unit)
     if is_lacking:
-        why = f"{present} in all" if usable else present
+        why = f"{present} in all, {amounts_words(free)} free" if usable else present
     elif unit[0] in asks:
         why = f"{present}, and {amounts_words(free)} are not taken by our tasks"
     else:

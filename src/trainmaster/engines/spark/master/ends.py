@@ -27,6 +27,7 @@ _NOISE = re.compile(
     r"Container from a bad node: \S+ on host: \S+ |\[\d{4}-\d\d-\d\d [\d:.]+\]"
 )  # YARN's, of any container that fails
 _CANCELLED = re.compile(r"cancell?ed|killed")
+_WORKER_DIED = "Python worker exited unexpectedly"
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
 
@@ -49,6 +50,8 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
         detail = f"Spark's task was killed: {why.get('Kill Reason')}"
         return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
     detail = without_stack(why.get("Description") or why["Reason"])
+    if _WORKER_DIED in detail:  # the agent's parent
+        return ContainerLost(task, serial, "killed-by-engine", {"detail": f"{detail}, on {info['Host']} ({NO_MEMORY})"})
     return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
 
 
