@@ -75,7 +75,7 @@ class Feeders:
             async with asyncio.timeout(HELD):
                 while True:
                     try:
-                        reply = self._end_of_job() or decide(feed, question)
+                        reply = self._end_of_job(feed, question) or decide(feed, question)
                     except LookupError:
                         raise ValueError(
                             "there is no such round or partition: a master that began anew knows none"
@@ -185,11 +185,11 @@ class Feeders:
             )
         return self._feeds_of(role)[name]
 
-    def _end_of_job(self) -> Mapping[str, Any] | None:
+    def _end_of_job(self, feed: Feed, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if (ending := self._host.state.ending) is None:
             return None
         if ending["state"] == "succeeded":
-            return {"do": "stop"}
+            return _read(feed) if question["op"] == "end" and feed.has_ended else {"do": "stop"}
         return {"do": "fail", "why": f"the job has {ending['state']}: {words(ending['reason'], ending['figures'])}"}
 
     def _wait_words(self, question: Mapping[str, Any]) -> str:
@@ -258,7 +258,12 @@ class Feeders:
             feed.advance(expected)
             self._host.tell(FeedEnded(role, name, feed.fix()))
         is_over = feed.has_ended and (feed.has_stopped or feed.is_read(expected))
-        return {"do": "done", "rows": feed.permit if feed.agreed else None} if is_over else None
+        return _read(feed) if is_over else None
+
+
+def _read(feed: Feed) -> Mapping[str, Any]:
+    """Return the answer that all of an ended feed was read."""
+    return {"do": "done", "rows": feed.permit if feed.agreed else None}
 
 
 def _check(data: Any, shapes: Mapping[str, type]) -> None:
