@@ -256,8 +256,8 @@ class FunctionJob:
         elif event["type"] == "attempt-ended":
             self._last_lines[event["task"]] = event.get("tail") or []
         elif event["type"] == "task-failed" and event["task"].startswith("evaluator:"):  # alone it would not end a job
-            told = f"{event['task']} {words(event['reason'], event['figures'])}"
-            self.fail("\n  ".join([told, *self._last_lines.get(event["task"], ())]))
+            failure = f"{event['task']} {words(event['reason'], event['figures'])}"
+            self.fail("\n  ".join([failure, *self._last_lines.get(event["task"], ())]))
         elif event["type"] == "started":
             self._started.add(event["task"])
             if len(self._started) == sum(self.tasks.values()):
