@@ -37,7 +37,7 @@ from trainmaster.host.locks import scratch
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.master import Master, RunAgain
-from trainmaster.runtime.feed.structures import WrongRow
+from trainmaster.runtime.feed.rows import SIZE
 from trainmaster.spark import context_of, feeding
 from trainmaster.spark.frames import executors, ways
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
@@ -179,7 +179,9 @@ class Feed:
             if self._has_ended.is_set() or gave_way.is_set():
                 return
             if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
-                raise _translated(error) from error
+                if (refused := _refused(error)) is None:
+                    raise
+                raise refused from error
             log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
 
     def _run_job(self, number: int, partitions: list[int] | None) -> None:
@@ -235,14 +237,16 @@ def _in_thread(name: str, act: Callable[[], T]) -> T:
     return results[0]
 
 
-def _translated(error: Exception) -> Exception:
-    """Return our error for Spark's of a feeder that refused a row, which has pages of stacks around the words; any other as it is."""
+def _refused(error: Exception) -> BadInput | EngineFailed | None:
+    """Return our error for Spark's of a feeder that refused something, which has pages of stacks around the words; None for any other."""
     words = str(error)
     if (refused := _REFUSED.search(words)) is None:
-        return error
+        return None
     partition = f"partition {task[1]}, " if (task := _TASK.search(words)) else ""
-    kind = BadInput if refused[1] == WrongRow.__name__ else EngineFailed
-    return kind(f"{partition}{refused[2]}", mend="mend the rows, or how they are fed", anchor="feed-rows")
+    message = f"{partition}{refused[2]}"
+    if refused[1] == FeedError.__name__:
+        return EngineFailed(message)
+    return BadInput(message, mend="give all rows one type and shape", anchor="feed-rows")
 
 
 def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
@@ -264,7 +268,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     folder = job_storage(job)
     token = (folder / TOKEN_FILE).read_text().strip()
     role = roles[0] if role is None else role
-    batch = described(job).roles[role].feed[name].memory // 4  # a ring takes batches of up to a third
+    batch = min(SIZE, described(job).roles[role].feed[name].memory // 4)  # a ring takes batches of up to a third
     link = {"job": job, "token": feed_token(token, role, name), "role": role, "feed": name, "batch": batch}
     storage, socket = storage_for(place_of(folder)), master_socket(job)
     while not socket.exists():

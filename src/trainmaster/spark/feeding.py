@@ -12,8 +12,6 @@ from typing import Any
 
 from trainmaster.engines.spark.bridge.ancestors import commands
 
-SIZE = 1024 * 1024  # bytes of a batch, about; less where the ring is small
-
 
 class Task:
     """Feeds a partition, and yields the number of its batches. `rows`: of a batch at most, 0: by their size.
@@ -34,8 +32,8 @@ class Task:
         partition = self.partition(index)
         from trainmaster.runtime.feed.rows import ROWS, batches
 
-        size = min(SIZE, self.link["batch"])
-        yield self.feed(partition, batches(rows, self.rows or ROWS, size, ragged=self.ragged, zoned=self.zoned))
+        found = batches(rows, self.rows or ROWS, self.link["batch"], ragged=self.ragged, zoned=self.zoned)
+        yield self.feed(partition, found)
 
     def partition(self, index: int) -> Any:
         """Return the feeding of a partition, a `runtime.feed.partition.Partition`."""
@@ -87,7 +85,7 @@ class Exchanger:
         patience = LATER_PATIENCE if context.attemptNumber() else PATIENCE
         exchange = Exchange(self.link, index, context.taskAttemptId(), patience, lambda: self.words(waits=False) != "")
         try:
-            yield from exchange.results(batches(rows, self.rows or ROWS, min(SIZE, self.link["batch"])))
+            yield from exchange.results(batches(rows, self.rows or ROWS, self.link["batch"]))
         except Ended as error:  # Spark shows the error of the last try, which finds no master any more
             raise FeedError(self.words(waits=True) or str(error)) from error
 
@@ -115,7 +113,7 @@ class Arrow:
         partition = self.task.partition(context.partitionId())
         from trainmaster.runtime.feed.arrow import batches_of
 
-        size = min(SIZE, self.task.link["batch"])
+        size = self.task.link["batch"]
         count = self.task.feed(partition, batches_of(batches, self.task.rows, size, ragged=self.task.ragged))
         yield pyarrow.RecordBatch.from_pydict({"batches": [count]}, pyarrow.schema([("batches", pyarrow.int64())]))
 
@@ -137,7 +135,7 @@ class Packed:
             batches_of(
                 packed.batches(rows, self.schema, self.task.rows),
                 self.task.rows,
-                min(SIZE, self.task.link["batch"]),
+                self.task.link["batch"],
                 ragged=self.task.ragged,
             ),
         )
@@ -212,7 +210,7 @@ class Files:
 
         splits = [split for part in parts for split in part]
         batches = read(self.scan, splits, self.storages)
-        size = min(SIZE, self.task.link["batch"])
+        size = self.task.link["batch"]
         yield self.task.feed(partition, batches_of(batches, self.task.rows, size, ragged=self.task.ragged))
 
 
