@@ -32,8 +32,8 @@ class Task:
         partition = self.partition(index)
         from trainmaster.runtime.feed.rows import ROWS, batches
 
-        found = batches(rows, self.rows or ROWS, self.link["batch"], ragged=self.ragged, zoned=self.zoned)
-        yield self.feed(partition, found)
+        columns = batches(rows, self.rows or ROWS, self.link["batch"], ragged=self.ragged, zoned=self.zoned)
+        yield self.feed(partition, columns)
 
     def partition(self, index: int) -> Any:
         """Return the feeding of a partition, a `runtime.feed.partition.Partition`."""
