@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 from trainmaster.core.errors import BadInput
 
@@ -33,3 +34,16 @@ def find_java(program: str, versions: range) -> str:
             anchor="no-java",
         )
     return path
+
+
+def commands_above() -> Iterator[list[str]]:
+    """Yield the arguments of this process, then those of each one above it: of a Spark task, a daemon of Python, then the executor's Java.
+
+    Spark sends this function to the executors as it is, since nothing of ours is installed there.
+    """
+    process = os.getpid()
+    while process > 1:
+        with open(f"/proc/{process}/cmdline", "rb") as command:
+            yield command.read().decode(errors="surrogateescape").split("\0")
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            process = int(stat.read().rpartition(b")")[2].split()[1])

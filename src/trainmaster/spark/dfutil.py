@@ -29,7 +29,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.spark.bridge.ancestors import commands
+from trainmaster.host.java import commands_above
 
 from .hadoop_files import OutputFolder, writing
 from .tfrecords import decode, encode, frame, masked_crc32c, records
@@ -45,7 +45,7 @@ KINDS = {
     **dict.fromkeys(("string", "binary"), "bytes"),
 }
 
-for _function in (commands, decode, writing):
+for _function in (commands_above, decode, writing):
     cloudpickle.register_pickle_by_value(sys.modules[_function.__module__])
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -31,8 +31,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainmaster.core.errors import BadInput, EngineFailed
-from trainmaster.engines.spark.bridge import ancestors
 from trainmaster.engines.spark.bridge.executors import is_true
+from trainmaster.host import java
 from trainmaster.host.locks import scratch
 from trainmaster.runtime import feed as runtime_feed
 from trainmaster.runtime.feed.channel import FeedError
@@ -302,5 +302,5 @@ def _ship(context: Any) -> None:
 def _send_by_value() -> None:
     from pyspark.cloudpickle import register_pickle_by_value
 
-    for module in (ancestors, feeding):
+    for module in (java, feeding):
         register_pickle_by_value(module)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from trainmaster.engines.spark.bridge.ancestors import commands
+from trainmaster.host.java import commands_above
 
 
 class Task:
@@ -242,7 +242,7 @@ def executor() -> str:
     """Name the executor of this process, by the arguments of its JVM."""
     import socket
 
-    for arguments in commands():
+    for arguments in commands_above():
         if {"--executor-id", "--hostname"} <= {*arguments}:
             number, host = (arguments[arguments.index(name) + 1] for name in ("--executor-id", "--hostname"))
             return f"executor {number} on {host}"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.engines.spark.bridge.ancestors import commands
+from trainmaster.host.java import commands_above
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -125,7 +125,7 @@ def writing(url: str, configuration: str) -> Iterator[IO[bytes]]:
 
 def _java_of_executor() -> tuple[str, str]:
     """Return the Java program and the class path of the executor: the nearest ancestor that is a Java."""
-    for arguments in commands():
+    for arguments in commands_above():
         if os.path.basename(arguments[0]) == "java":
             flags = {"-cp", "-classpath", "--class-path"} & set(arguments)
             class_path = arguments[arguments.index(flags.pop()) + 1] if flags else os.environ.get("CLASSPATH", "")

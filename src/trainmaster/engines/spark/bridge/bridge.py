@@ -46,11 +46,12 @@ from typing import Any
 
 import attrs
 
-from trainmaster.engines.spark.bridge import ancestors, container, executors, line
+from trainmaster.engines.spark.bridge import container, executors, line
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor
 from trainmaster.engines.spark.bridge.listener import Listener
 from trainmaster.engines.spark.wire import folder, short_path
 from trainmaster.engines.spark.wire import line as encoded
+from trainmaster.host import java
 from trainmaster.host.locks import scratch
 
 EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the error of its job
@@ -165,7 +166,7 @@ class Bridge:
         self.grows = executors.is_true(context, "spark.dynamicAllocation.enabled")
         self._speculates = executors.is_true(context, "spark.speculation")
         self._decommissions = executors.is_true(context, "spark.decommission.enabled")
-        for module in (ancestors, container):
+        for module in (java, container):
             register_pickle_by_value(module)  # executors have nothing of ours
         self._shipped = scratch("trainmaster-spark-bridge-")
         context._jsc.sc().env()  # raises where the context is stopped

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainmaster.engines.spark.bridge.ancestors import commands
+from trainmaster.host.java import commands_above
 
 AGENT = "trainmaster.agent.container:main"
 
@@ -106,7 +106,7 @@ def own_directory(prefix: str) -> tuple[str, int]:
 
 def host() -> str:
     """Return the name that Spark gives to this executor's host, an argument of its JVM; "" where there is none."""
-    for arguments in commands():
+    for arguments in commands_above():
         if "--hostname" in arguments:
             return arguments[arguments.index("--hostname") + 1]
     return ""
