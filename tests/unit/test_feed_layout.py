@@ -77,7 +77,10 @@ ARROW: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "date": (pa.date32(), st.dates()),
     "time": (pa.time64("us"), st.times()),
     "moment": (pa.timestamp("us", "Europe/Berlin"), st.integers(0, 2**50)),
-    "decimal": (pa.decimal128(38, 18), st.decimals(allow_nan=False, allow_infinity=False, places=18, max_value=10**19)),
+    "decimal": (
+        pa.decimal128(38, 18),
+        st.decimals(allow_nan=False, allow_infinity=False, places=18, min_value=-(10**19), max_value=10**19),
+    ),
     "words": (pa.list_(pa.list_(pa.string())), st.lists(st.lists(st.text(max_size=2), max_size=2), max_size=2)),
     "ragged": (pa.large_list(pa.large_list(pa.int8())), st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)),
     "points": (
