@@ -166,6 +166,25 @@ def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
     )
 
 
+def test_masters_that_die_of_what_follows_the_end_are_waited_for_a_few_times(tmp_path: Path) -> None:
+    run = trainmaster.submit(job("true"), directory=tmp_path)
+    run.wait()
+    until(lambda: not living(run.id, MASTER))  # else it may still write
+    (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
+    log.write_bytes(b"".join(lines[: ended + 1]))
+    waited, resumed = [0.0], list[str]()
+
+    def resume(job: str) -> bool:
+        resumed.append(job)
+        return len(resumed) < 100
+
+    items = list(follow(run.id, resume=resume, clock=lambda: sum(waited), wait=waited.append))
+    assert items[-1]["end"]["state"] == "succeeded"
+    assert resumed == [run.id] * 5
+
+
 def test_a_kill_ends_it(tmp_path: Path) -> None:
     run = trainmaster.submit(job("sleep 1000"), directory=tmp_path)
     run.kill("enough")

@@ -32,6 +32,7 @@ AT_ONCE = 16  # pieces of output of one task, before another one's turn
 AGAIN = 0.1  # s until a master whose stream broke off at once is asked again: the reason may stay for a while
 QUIET = 5.0  # s of waiting for a job's end that need no word
 LOOK_ELSEWHERE = 3.0  # s between two looks at what a cluster says of a job whose master does not answer
+RESUMED_MOST = 5  # masters that die of what follows the end: nobody will do it
 OUTLASTED = 600.0  # s that a cluster, or a storage on it, may be away from whoever watches
 
 Resume = Callable[[str], object]
@@ -57,13 +58,16 @@ def follow(
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
     alone = None  # since when no master answers
     looked = None  # the last look whether somebody must take the job up
-    deserted = 0  # looks in a row that have seen nobody
+    deserted, resumed = (
+        0,
+        0,
+    )  # looks in a row that have seen nobody; masters in a row that were started after the end, and died
     why, asked_at = "", -LOOK_ELSEWHERE  # what the backend says of the wait, and when it was asked
     away, met = None, False  # since when neither cluster nor storage could be asked; whether a master has answered
     while True:
         master = _reach(job, met)
         if master is not None:
-            alone, looked, deserted, met = None, None, 0, True
+            alone, looked, deserted, resumed, met = None, None, 0, 0, True
             begun = clock()
             if (yield from _relay(master, stored, seen, logs, tail, clock)):
                 return
@@ -79,8 +83,9 @@ def follow(
             alone += clock() - now  # whoever reads slowly does not wait for a master
             if clock() - max(alone, looked or alone) > where.patience and (stored.begun or not beginning(job)):
                 looked = clock()
-                deserted = deserted + 1 if not resume(job) and where.is_abandoned(job) and live(job) is None else 0
-                nobody_left = deserted >= where.looks
+                resumed = resumed + 1 if (is_resumed := bool(resume(job))) and stored.ended else 0
+                deserted = deserted + 1 if not is_resumed and where.is_abandoned(job) and live(job) is None else 0
+                nobody_left = deserted >= where.looks or resumed >= RESUMED_MOST
                 yield from stored.news()
             if stored.closed or (nobody_left and stored.ended):
                 yield from stored.end()
