@@ -96,17 +96,19 @@ def _varying(parts: Any, sizes: Any, kind: Any, validity: Any) -> Any:
     width = kind.value_type.bit_width // 8
     counts = _counts(parts)
     if isinstance(parts, list) or not (counts == counts[0]).all():
-        rows = [
-            _elements(part.reshape(1, -1), count, width) for part, count in zip(parts, counts.tolist(), strict=True)
-        ]
+        lengths = counts.tolist()
+        rows = [_elements(part.reshape(1, -1), count, width) for part, count in zip(parts, lengths, strict=True)]
+        content = numpy.concatenate([values for values, _ in rows])
+        valid = None
+        if any(flags is not None for _, flags in rows):
+            known = [
+                numpy.ones(n, bool) if flags is None else flags for (_, flags), n in zip(rows, lengths, strict=True)
+            ]
+            valid = numpy.concatenate(known)
     else:
-        rows = [_elements(parts, int(counts[0]), width)]
-    nulls = numpy.concatenate([flags for _, flags in rows])
-    elements = [
-        _bits(~nulls) if nulls.any() else None,
-        pyarrow.py_buffer(numpy.concatenate([values for values, _ in rows])),
-    ]
-    values = pyarrow.Array.from_buffers(kind.value_type, len(nulls), elements)
+        content, valid = _elements(parts, int(counts[0]), width)  # one copy
+    elements = [None if valid is None else _bits(valid), pyarrow.py_buffer(content)]
+    values = pyarrow.Array.from_buffers(kind.value_type, len(content) // width, elements)
     return pyarrow.Array.from_buffers(kind, len(sizes), [validity, _offsets(counts)], children=[values])
 
 
@@ -120,18 +122,16 @@ def _counts(parts: Any) -> Any:
 
 
 def _elements(rows: Any, count: int, width: int) -> tuple[Any, Any]:
-    """Return the bytes of the elements of arrays of equal size, and which elements are null."""
+    """Return the bytes of the elements of arrays of equal size, and which elements are valid; None where all are."""
     import numpy
 
     first = 8 + (count + 63) // 64 * 8
     if count and first + count * width > rows.shape[1]:
         raise ValueError(f"{rows.shape[1]} bytes are no packed array of {count} elements")
-    bits = rows[:, 8:first]
+    bits, valid = rows[:, 8:first], None
     if bits.any():
-        nulls = numpy.unpackbits(bits, axis=1, bitorder="little")[:, :count].astype(bool).reshape(-1)
-    else:
-        nulls = numpy.zeros(len(rows) * count, bool)
-    return rows[:, first : first + count * width].reshape(-1), nulls
+        valid = ~numpy.unpackbits(bits, axis=1, bitorder="little")[:, :count].astype(bool).reshape(-1)
+    return rows[:, first : first + count * width].reshape(-1), valid
 
 
 def _offsets(sizes: Any) -> Any:

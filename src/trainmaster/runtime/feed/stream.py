@@ -11,6 +11,7 @@ batch that did not; its number keeps one that did from being there twice when th
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 
@@ -133,6 +134,7 @@ def connect(link: Link, place: Answer) -> Channel:
     return Stream(place["address"], link["certificate"], place["ring"], link["feed"], link["token"])
 
 
+@functools.cache
 def machine() -> str:
     """Return a name of this machine that no other has."""
     with open(_BOOT) as file:
