@@ -22,6 +22,7 @@ from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
 
 if TYPE_CHECKING:
+    from trainmaster.client.jobs.backend import Backend
     from trainmaster.client.watch.live import Live
     from trainmaster.core.machine.state import State
     from trainmaster.log.reader import Reader
@@ -58,16 +59,14 @@ def follow(
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
     alone = None  # since when no master answers
     looked = None  # the last look whether somebody must take the job up
-    deserted, resumed = (
-        0,
-        0,
-    )  # looks in a row that have seen nobody; masters in a row that were started after the end, and died
+    looks = _Looks(job, where, stored, resume)
     why, asked_at = "", -LOOK_ELSEWHERE  # what the backend says of the wait, and when it was asked
     away, met = None, False  # since when neither cluster nor storage could be asked; whether a master has answered
     while True:
         master = _reach(job, met)
         if master is not None:
-            alone, looked, deserted, resumed, met = None, None, 0, 0, True
+            alone, looked, met = None, None, True
+            looks.clear()
             begun = clock()
             if (yield from _relay(master, stored, seen, logs, tail, clock)):
                 return
@@ -83,9 +82,7 @@ def follow(
             alone += clock() - now  # whoever reads slowly does not wait for a master
             if clock() - max(alone, looked or alone) > where.patience and (stored.begun or not beginning(job)):
                 looked = clock()
-                resumed = resumed + 1 if (is_resumed := bool(resume(job))) and stored.ended else 0
-                deserted = deserted + 1 if not is_resumed and where.is_abandoned(job) and live(job) is None else 0
-                nobody_left = deserted >= where.looks or resumed >= RESUMED_MOST
+                nobody_left = looks.find_nobody()
                 yield from stored.news()
             if stored.closed or (nobody_left and stored.ended):
                 yield from stored.end()
@@ -102,6 +99,28 @@ def follow(
             raise where.gone(job) or _nobody(job)
         yield {"lost": clock() - alone} | ({"why": why} if why else {})
         wait(0.0 if has_more else _pause(clock() - alone) if stored.quick else LOOK_MOST)
+
+
+class _Looks:
+    """Looks, in a row, whether anybody is left who brings a job that no master answers for to its end."""
+
+    def __init__(self, job: str, where: Backend, stored: _Stored, resume: Resume) -> None:
+        self._job, self._where, self._stored, self._resume = job, where, stored, resume
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew: a master has answered."""
+        self._deserted = self._resumed = (
+            0  # looks that saw nobody; masters that were started after the job's end, and died
+        )
+
+    def find_nobody(self) -> bool:
+        """Look once more, and start a master where that may help; tell whether nobody is left."""
+        is_resumed = bool(self._resume(self._job))
+        self._resumed = self._resumed + 1 if is_resumed and self._stored.ended else 0
+        is_deserted = not is_resumed and self._where.is_abandoned(self._job) and live(self._job) is None
+        self._deserted = self._deserted + 1 if is_deserted else 0
+        return self._deserted >= self._where.looks or self._resumed >= RESUMED_MOST
 
 
 def _pause(alone: float) -> float:
