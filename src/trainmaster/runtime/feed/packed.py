@@ -99,14 +99,12 @@ def _varying(parts: Any, sizes: Any, kind: Any, validity: Any) -> Any:
         lengths = counts.tolist()
         rows = [_elements(part.reshape(1, -1), count, width) for part, count in zip(parts, lengths, strict=True)]
         content = numpy.concatenate([values for values, _ in rows])
-        valid = None
-        if any(flags is not None for _, flags in rows):
-            known = [
-                numpy.ones(n, bool) if flags is None else flags for (_, flags), n in zip(rows, lengths, strict=True)
-            ]
-            valid = numpy.concatenate(known)
+        flags = [flags for _, flags in rows]
+        valid = numpy.concatenate(
+            [numpy.ones(n, bool) if f is None else f for f, n in zip(flags, lengths, strict=True)]
+        )
     else:
-        content, valid = _elements(parts, int(counts[0]), width)  # one copy
+        content, valid = _elements(parts, int(counts[0]), width)
     elements = [None if valid is None else _bits(valid), pyarrow.py_buffer(content)]
     values = pyarrow.Array.from_buffers(kind.value_type, len(content) // width, elements)
     return pyarrow.Array.from_buffers(kind, len(sizes), [validity, _offsets(counts)], children=[values])
@@ -131,7 +129,7 @@ def _elements(rows: Any, count: int, width: int) -> tuple[Any, Any]:
     bits, valid = rows[:, 8:first], None
     if bits.any():
         valid = ~numpy.unpackbits(bits, axis=1, bitorder="little")[:, :count].astype(bool).reshape(-1)
-    return rows[:, first : first + count * width].reshape(-1), valid
+    return rows[:, first : first + count * width].flatten(), valid  # a copy, which is aligned
 
 
 def _offsets(sizes: Any) -> Any:
