@@ -59,6 +59,7 @@ FOR_A_FRAMEWORK = {
     "runtime/elastic/torch_groups.py": ["torch"],
     "runtime/elastic/torch_training.py": ["torch"],
     "runtime/elastic/keras_training.py": ["keras", "tensorflow"],
+    "elasticdl/preprocessing.py": ["keras", "tensorflow"],
     "spark/dfutil.py": ["pyspark"],
     "spark/pipeline.py": ["pyspark"],
     "spark/alias/tensorflowonspark/pipeline.py": ["pyspark"],
@@ -76,6 +77,8 @@ def lacks_its_framework(path: str) -> bool:
     [
         # The last five only where a program brings a value of theirs, or a URL; `test_runtime_checkpoint.py` runs without them.
         ("runtime", ["trainmaster.runtime", "torch", "numpy", "pyarrow", "ml_dtypes", "fsspec"]),
+        ("elasticdl", ["trainmaster.elasticdl", "trainmaster.zoo", "trainmaster.runtime", "numpy"]),
+        ("zoo", ["trainmaster.zoo", "trainmaster.runtime"]),
         ("core", ["trainmaster.core", "attrs"]),
         (
             "simulation",
