@@ -208,7 +208,7 @@ def python() -> str:
         for name in sorted(getattr(module, "__all__", None) or _public(module)):
             if not inspect.ismodule(value := getattr(module, name)):
                 parts += _member(name, value)
-    for title in ("elastic.torch_training", "elastic.keras_training", "torch_data", "tf_data"):
+    for title in ("elastic.torch_training", "elastic.keras_training", "torch_data", "tf_data", "formats.recordio"):
         parts += _from_source(f"trainmaster.runtime.{title}")
     return "\n".join(parts)
 

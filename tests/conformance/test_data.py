@@ -12,6 +12,7 @@ from conformance.engines import Engine, python, role, workers
 from waiting import until
 
 from trainmaster.core.errors import BadInput
+from trainmaster.runtime.formats import recordio
 
 READ_SHARDS = python("""
     from trainmaster import runtime
@@ -118,6 +119,40 @@ def test_shards(engine: Engine) -> None:
     assert audited.returncode == 0, audited.stdout
     assert f"{len(written)} records" in audited.stdout
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"]
+
+
+def test_shards_of_recordio_files_are_each_counted_once_though_a_reader_dies(engine: Engine) -> None:
+    written = set()
+    for number in range(3):
+        mine = [b"%d-%d\n\0\xff" % (number, record) for record in range(4000 + number)]
+        with recordio.Writer(
+            engine.folder / "part", compressor=("none", "gzip", "snappy")[number], chunk=2000
+        ) as writer:
+            for record in mine:
+                writer.write(record)
+        engine.put(f"data/part-{number}", (engine.folder / "part").read_bytes())
+        written.update(mine)
+    program = python("""
+        import os, signal
+        from trainmaster import runtime
+        me = runtime.task()
+        for number, record in enumerate(runtime.shards("train", batch=1), 1):
+            print("record", record.hex(), flush=True)
+            if me.index == 0 and me.attempt == 1 and number == 2000:
+                os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    source = {"url": engine.place("data"), "as": "shards", "format": "recordio", "epochs": 2, "shuffle": True}
+    job = engine.submit(workers(program, 2), inputs={"train": source})
+    status = job.succeeded()
+    attempts = [("worker:0", 1), ("worker:1", 1), ("worker:0", 2)]
+    read = [line.removeprefix("record ") for task, attempt in attempts for line in job.lines(task, attempt)]
+    assert set(read) == {record.hex() for record in written}
+    assert len(read) >= 2 * len(written), "each was used at least once an epoch"
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert f"{2 * len(written):,} records" in audited.stdout
+    assert f"epoch 1: {len(written):,} records" in audited.stdout
+    assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"] > 6
 
 
 def test_batches_of_shards_are_counted_when_they_were_used(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainmaster.runtime.formats.crc32c import crc32c_function, crc32c_in_python, masked_crc32c
 from trainmaster.spark import tfrecords
 
 RECORDS = [b"", b"a", b"record", bytes(range(256)) * 5]
@@ -14,12 +15,12 @@ RECORDS = [b"", b"a", b"record", bytes(range(256)) * 5]
     [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)],
 )
 def test_the_checksum_is_crc32c(content: bytes, crc: int) -> None:
-    assert tfrecords._python_crc32c()(content) == crc
-    assert tfrecords._crc32c()(content) == crc
+    assert crc32c_in_python()(content) == crc
+    assert crc32c_function()(content) == crc
 
 
 def test_every_damaged_byte_and_every_cut_is_noticed() -> None:
-    checksum = tfrecords.masked_crc32c()
+    checksum = masked_crc32c()
     content = b"".join(tfrecords.frame(record, checksum) for record in RECORDS[:3])
     assert list(tfrecords.records(content, "part-00000", checksum)) == RECORDS[:3]
     borders = {0, 16, 33}

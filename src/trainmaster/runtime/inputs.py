@@ -39,8 +39,8 @@ _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
 class Shard:
     """A part of the input that this task is to read. `number` is unique over all shards and epochs; `epoch` is its epoch.
 
-    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines", the row groups where it is "rows", all
-    of it where it is "whole".
+    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines" or "recordio", the row groups where it is
+    "rows", all of it where it is "whole".
     """
 
     __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")
@@ -54,7 +54,7 @@ class Shard:
         return f"<Shard {self.number}: {self.path} {self.kind} {self.start}-{self.end}>"
 
     def records(self) -> Iterator[Any]:
-        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries."""
+        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, of RecordIO bytes."""
         read, began = 0, forks.count
         for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
             read += 1
@@ -74,13 +74,14 @@ class Shards:
     """
 
     def __init__(
-        self, name: str, default: str, epochs: int, encoding: str | None, errors: str, batch: int | None, wait: bool
-    ) -> None:
+        self, name: str, default: str, epochs: int, encoding: str | None, errors: str, batch: int | None, wait: bool,
+        format_name: str = "auto",
+    ) -> None:  # fmt: skip
         if (batch is not None and batch < 1) or epochs < 0:
             raise ValueError("batch is at least 1, epochs at least 0")
         self.name = name
         self._default, self._epochs, self._encoding, self._errors = default, epochs, encoding, errors
-        self._batch, self._wait = batch, wait
+        self._batch, self._wait, self._format = batch, wait, format_name
 
     def __iter__(self) -> Iterator[Any]:
         for shard in self.shards():
@@ -184,7 +185,7 @@ class _Alone(_Source):
 
     def __init__(self, shards: Shards) -> None:
         super().__init__(shards)
-        cuts = cut_alone(shards._place())
+        cuts = cut_alone(shards._place(), shards._format)
         self._remaining = (
             Shard(self, epoch * len(cuts) + i, epoch, *cut)
             for epoch in range(shards._epochs)

@@ -3,7 +3,7 @@
 Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it reads up to the first line end, and reads
 on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
-Parquet by row groups as dictionaries, if pyarrow is there.
+Parquet by row groups as dictionaries, if pyarrow is there, and RecordIO by chunks as bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
-LINES, ROWS, WHOLE = "lines", "rows", "whole"
+LINES, ROWS, WHOLE, RECORDIO = "lines", "rows", "whole", "recordio"
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _WHOLE = (*_PACKED, ".parquet")
@@ -53,7 +53,12 @@ class Reader:
         self._file: BinaryIO | None = None
 
     def records(self, path: str, kind: str, start: int, end: int) -> Iterator[Any]:
-        """Yield the records of a shard. Raises OSError where the file cannot be read."""
+        """Yield the records of a shard. Raises OSError where the file cannot be read, DamagedFile where it is damaged."""
+        if kind == RECORDIO:
+            from .formats import recordio
+
+            yield from recordio.records(self._open(path), path, start, end)
+            return
         if path.lower().endswith(".parquet") or kind == ROWS:
             yield from self._rows(path, None if kind == WHOLE else range(start, end))
             return
@@ -94,16 +99,23 @@ class Reader:
                 yield from batch.to_pylist()
 
 
-def cut_alone(place: str) -> list[tuple[str, str, int, int]]:
+def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int, int]]:
     """Return the shards (path, kind, start, end) of a file, directory or pattern: one per file. Hidden files and those led by _
-    are left out.
+    are left out. `format_name`: as the job file's `format`.
     """
     shards = []
     for path in _files(place):
         size = os.path.getsize(path)
         if size:
-            shards.append((path, WHOLE if path.lower().endswith(_WHOLE) else LINES, 0, size))
+            shards.append((path, _kind(path, format_name), 0, size))
     return shards
+
+
+def _kind(path: str, format_name: str) -> str:
+    ending = path.lower()
+    if format_name == RECORDIO or (format_name == "auto" and ending.endswith(".recordio")):
+        return RECORDIO
+    return WHOLE if ending.endswith(_WHOLE) else LINES
 
 
 def _files(place: str) -> list[str]:

@@ -14,7 +14,7 @@ its credentials; a task holds one file at a time, and a file of 2 GiB or more ca
 format that writes bytes as they are, so tasks write the files (`hadoop_files`), under names of their own, and the driver moves those of
 the attempts that count into place.
 
-Nothing of ours is installed where tasks run: the functions here and in `tfrecords` are pickled by value.
+Nothing of ours is installed where tasks run: the functions here, in `tfrecords` and in `crc32c` are pickled by value.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, Strin
 
 from trainmaster.core.errors import BadInput
 from trainmaster.host.java import commands_above
+from trainmaster.runtime.formats.crc32c import masked_crc32c
 
 from .hadoop_files import OutputFolder, writing
-from .tfrecords import decode, encode, frame, masked_crc32c, records
+from .tfrecords import decode, encode, frame, records
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -45,7 +46,7 @@ KINDS = {
     **dict.fromkeys(("string", "binary"), "bytes"),
 }
 
-for _function in (commands_above, decode, writing):
+for _function in (commands_above, decode, masked_crc32c, writing):
     cloudpickle.register_pickle_by_value(sys.modules[_function.__module__])
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

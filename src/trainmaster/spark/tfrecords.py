@@ -1,8 +1,7 @@
 """TFRecord files and `tf.train.Example`, without TensorFlow, protobuf or classes of a JVM.
 
 A TFRecord file is a sequence of frames. A frame is the record's length (8 bytes), the checksum of these 8 bytes (4), the record, and its
-checksum (4); numbers are little-endian. A checksum is a CRC-32C, rotated right by 15 bits, plus 0xA282EAD8
-(tensorflow/core/lib/io/record_writer.h).
+checksum (4); numbers are little-endian. A checksum is a masked CRC-32C (tensorflow/core/lib/io/record_writer.h).
 
 An Example (tensorflow/core/example) is in protobuf's wire format: `Example {Features features = 1}`,
 `Features {map<string, Feature> feature = 1}`, `Feature {oneof: BytesList 1, FloatList 2, Int64List 3}`, and each list is
@@ -17,7 +16,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 Feature = tuple[
@@ -45,17 +43,6 @@ def records(content: bytes, name: str, checksum: Callable[[bytes], int]) -> Iter
             raise ValueError(f"{name} is damaged: the checksum of record {number}, at byte {start}, does not match")
         yield record
         start, number = end + 4, number + 1
-
-
-def masked_crc32c() -> Callable[[bytes], int]:
-    """Return the checksum of frames as a function: by a package that has CRC-32C in C, if there is one, else in Python (about 20 MB/s)."""
-    crc32c = _crc32c()
-
-    def checksum(content: bytes) -> int:
-        crc = crc32c(content)
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    return checksum
 
 
 def encode(features: Sequence[tuple[str, str, Sequence[Any]]]) -> bytes:
@@ -190,35 +177,3 @@ def _little(code: str, content: bytes) -> array[Any]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
-
-
-def _crc32c() -> Callable[[bytes], int]:
-    for module, name in (("google_crc32c", "value"), ("crc32c", "crc32c")):
-        try:
-            return getattr(import_module(module), name)  # type: ignore[no-any-return]
-        except ImportError:
-            continue
-    return _python_crc32c()
-
-
-def _python_crc32c() -> Callable[[bytes], int]:
-    """CRC-32C by tables, two bytes a step."""
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    wide_table = []
-    for word in range(65536):
-        crc = table[word & 0xFF] ^ word >> 8
-        wide_table.append(table[crc & 0xFF] ^ crc >> 8)
-
-    def crc32c(content: bytes) -> int:
-        crc = 0xFFFFFFFF
-        for word in _little("H", content[: len(content) & ~1]):
-            crc = wide_table[(crc ^ word) & 0xFFFF] ^ crc >> 16
-        if len(content) & 1:
-            crc = table[(crc ^ content[-1]) & 0xFF] ^ crc >> 8
-        return crc ^ 0xFFFFFFFF
-
-    return crc32c

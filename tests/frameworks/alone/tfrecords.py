@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.runtime.formats.crc32c import masked_crc32c
 from trainmaster.spark import tfrecords
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -87,7 +88,7 @@ def test_lists_that_are_not_packed_and_fields_of_later_versions_are_read() -> No
 @settings(deadline=None, max_examples=40)
 @given(contents=st.lists(st.binary(max_size=3000), max_size=5))
 def test_a_file_is_tensorflow_s(contents: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
-    checksum = tfrecords.masked_crc32c()
+    checksum = masked_crc32c()
     ours, theirs = (tmp_path_factory.mktemp("records") / name for name in ("ours", "theirs"))
     ours.write_bytes(b"".join(tfrecords.frame(content, checksum) for content in contents))
     with tf.io.TFRecordWriter(str(theirs)) as writer:

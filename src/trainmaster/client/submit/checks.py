@@ -108,9 +108,9 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
             check(source)
             continue
         if source.format != "auto":
-            from trainmaster.data.formats.formats import known
+            from trainmaster.data.formats.formats import check_format
 
-            known(source.format, f"inputs.{name}.format")
+            check_format(source)
         # Others are listed by the master, which waits for nobody.
         is_carried = not where.on_this_machine and not URL.match(described.inputs[name].url)
         if source.as_ == "mount" or (local_path(source.url) is not None and not is_carried):

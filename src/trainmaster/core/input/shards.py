@@ -1,8 +1,8 @@
 """Exact accounting of one input that is read `as: shards`.
 
 Files are cut into shards: byte ranges of lines (read by Hadoop's rule: a line belongs to the shard in which it
-begins), row groups of a Parquet file, or a whole file where a format cannot be cut. A shard has an *index* in the
-data and a *number* in the order of reading: number = epoch x shards + position, and a seeded permutation of each
+begins), ranges of chunks of a RecordIO file, row groups of a Parquet file, or a whole file where a format cannot be cut. A shard has an
+*index* in the data and a *number* in the order of reading: number = epoch x shards + position, and a seeded permutation of each
 epoch maps positions to indexes. All books are kept in numbers, so that shards leased together and done together
 stay one range, shuffled or not.
 
@@ -34,6 +34,7 @@ from trainmaster.core.input.ranges import Range, RangeSet
 from trainmaster.core.plain import Plain
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
+RECORDIO = "recordio"  # a kind too: start and end are bytes, and borders of chunks
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -43,11 +44,26 @@ _JOURNAL = 2**18  # entries kept; an older mark means that nothing is done, whic
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class File(Plain):
-    """A file of the input. `groups`: its row groups, where it is Parquet and they were counted."""
+    """A file of the input. `groups`: its row groups, where it is Parquet and they were counted.
+
+    `kind`: the kind of its shards; "": by the file's ending. `cuts`: the offsets at which the shards of a RecordIO file begin; none: it
+    is one shard.
+    """
 
     path: str
     size: int
     groups: int | None = None
+    kind: str = ""
+    cuts: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> File:
+        path, size, *rest = row
+        return cls(path, size, *rest[:2], *map(tuple, rest[2:]))
+
+    def to_json(self) -> list[Any]:
+        row = [self.path, self.size, self.groups]
+        return [*row, self.kind, list(self.cuts)] if self.kind else row
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -72,7 +88,7 @@ class Shard(NamedTuple):
 
 def place_words(shard: Mapping[str, Any]) -> str:
     """Return a shard's place in words, out of its `path`, `kind`, `start` and `end`: "data/a.csv, bytes 0 to 16,384"."""
-    if shard["kind"] == LINES:
+    if shard["kind"] in (LINES, RECORDIO):
         return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
@@ -89,7 +105,7 @@ class ShardTable:
 
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
-        self._size = options.size or _fitting_size(files)
+        self._size = options.size or fitting_size(sum(file.size for file in self.files if _kind(file) == LINES))
         self._firsts = array("q", [0])  # index of each file's first shard, and behind it the number of all
         for file in self.files:
             self._firsts.append(self._firsts[-1] + _pieces(file, self._size))
@@ -108,8 +124,8 @@ class ShardTable:
     def make(
         cls, files: Iterable[File | Sequence[Any]], options: Options | None = None, *, name: str = ""
     ) -> ShardTable:
-        """Create a table of nothing done. `files` in the order in which they were listed: `File`s, or (path, size[, groups])."""
-        listed = [file if isinstance(file, File) else File(*file) for file in files]
+        """Create a table of nothing done. `files` in the order in which they were listed: `File`s, or sequences of their fields."""
+        listed = [file if isinstance(file, File) else File.from_json(file) for file in files]
         return cls(listed, options or Options(), name)
 
     @classmethod
@@ -118,8 +134,8 @@ class ShardTable:
         return cls.make(listing["files"], Options(**listing["shards"]), name=listing.get("input", name))
 
     def listing(self) -> dict[str, Any]:
-        """Return the input as it was listed and cut, in JSON form: `input`, `files` (path, size, row groups) and `shards` (the options)."""
-        files = [list(attrs.astuple(file)) for file in self.files]
+        """Return the input as it was listed and cut, in JSON form: `input`, `files` (of `File.to_json`) and `shards` (the options)."""
+        files = [file.to_json() for file in self.files]
         return {"input": self.name, "files": files, "shards": {**attrs.asdict(self.options), "size": self._size}}
 
     # -- reading --
@@ -165,6 +181,9 @@ class ShardTable:
         kind = _kind(file)
         if kind == LINES:
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
+        if kind == RECORDIO:
+            borders = (*(file.cuts or (0,)), file.size)
+            return Shard(number, file.path, kind, borders[piece], borders[piece + 1])
         return Shard(number, file.path, kind, piece, piece + 1)
 
     def remaining(self) -> RangeSet:
@@ -380,6 +399,8 @@ def records_by_number(ranges: Any, reported: RangeSet, records: Any) -> dict[int
 
 
 def _kind(file: File) -> str:
+    if file.kind:
+        return file.kind
     if file.groups is not None:
         return ROWS
     return WHOLE if file.path.lower().endswith(_UNCUTTABLE) else LINES
@@ -389,12 +410,14 @@ def _pieces(file: File, size: int) -> int:
     kind = _kind(file)
     if kind == ROWS:
         return file.groups or 0
+    if kind == RECORDIO and file.size:
+        return len(file.cuts) or 1
     return -(-file.size // size) if kind == LINES else min(file.size, 1)
 
 
-def _fitting_size(files: Iterable[File]) -> int:
-    """Return a power of two that cuts the input into about `_WANTED` shards."""
-    shard_size = sum(file.size for file in files if _kind(file) == LINES) // _WANTED
+def fitting_size(amount: int) -> int:
+    """Return a power of two that cuts `amount` bytes into about `_WANTED` shards."""
+    shard_size = amount // _WANTED
     return max(_SMALLEST, min(_LARGEST, 1 << max(shard_size - 1, 0).bit_length()))
 
 

@@ -257,7 +257,8 @@ class Input(Section):
     to: tuple[str, ...] = key("the roles that read it", "texts", "every role that counts", default=())
     local: str = key("its path in the working directory", "relative path", "its name", default="")
     format: str = key(
-        "the format of its records: auto, lines, jsonl, csv, bytes or parquet; for a stream also hadoop:CLASS, an InputFormat",
+        "the format of its records: auto, lines, jsonl, csv, bytes or parquet; for a stream also hadoop:CLASS, an InputFormat; "
+        "for shards also recordio",
         "text",
         "auto, by the files' endings",
         default="auto",

@@ -9,7 +9,12 @@ is bytes, without the line end that follows it. Adding a format is a row in `FOR
     bytes     chunks of the file as they are; nothing follows them
     parquet   a row as a JSON object; a piece counts row groups; needs pyarrow, here or in the program's environment
 
-`auto` goes by the file's ending: Parquet for .parquet, lines for all others, .csv too, since only the user knows
+Formats of `BINARY` have records that nothing separates in a stream. Programs read them themselves, as shards (`runtime.formats`); where
+their files can be cut, the master looks for the places.
+
+    recordio  chunks of records; cut between chunks
+
+`auto` goes by the file's ending: Parquet for .parquet, RecordIO for .recordio, lines for all others, .csv too, since only the user knows
 whether there is a header. Compressed files (.gz, .bz2, .xz) are unpacked on the way and never cut.
 """
 
@@ -21,7 +26,8 @@ import io
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -30,16 +36,20 @@ import attrs
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.input import shards
 from trainmaster.core.input.records import Read, lines, quoted
-from trainmaster.core.input.splits import Listing, Piece
+from trainmaster.core.input.splits import File, Listing, Piece
 from trainmaster.core.spec.job import Input
 from trainmaster.data.formats import rows
 from trainmaster.data.store.stores import Store, local_path, store_for
 from trainmaster.data.store.transfer import CHUNK, retried, writing
 from trainmaster.host import children
+from trainmaster.runtime.formats import DamagedFile, recordio
 
 T = TypeVar("T")
 
+BINARY = (shards.RECORDIO,)
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+_ENDINGS = {".parquet": "parquet", ".recordio": shards.RECORDIO}
+_CONCURRENT = 16  # files whose chunks are looked for at once
 
 
 @attrs.frozen(slots=True)
@@ -80,23 +90,46 @@ def source_of(path: str, size: int, python: str = "") -> Source:
     return Source(store_for(folder or "/"), name, size, python)
 
 
-def format_of(name: str, path: str) -> Format:
-    """Return the format of a file of an input with `format: name`. Raises BadInput for an unknown name."""
+def format_name(name: str, path: str) -> str:
+    """Return the name of the format of a file of an input with `format: name`. Raises BadInput for an unknown name."""
     if name in ("", "auto"):
-        name = "parquet" if path.lower().endswith(".parquet") else "lines"
-    return FORMATS[known(name)]
+        return _ENDINGS.get(os.path.splitext(path)[1].lower(), "lines")
+    return known(name)
+
+
+def format_of(name: str, path: str) -> Format:
+    """Return the format by which a file of an input with `format: name` is streamed. Raises BadInput where there is none."""
+    if (name := format_name(name, path)) in BINARY:
+        raise _no_stream(name, path)
+    return FORMATS[name]
 
 
 def known(name: str, key: str = "format") -> str:
     """Return `name` if it is a format. Raises BadInput, naming `key` of the job file, if not; submit calls this too."""
-    if name not in ("", "auto") and name not in FORMATS:
+    if name not in ("", "auto", *FORMATS, *BINARY):
         raise BadInput(
             f"{name} is no format of records",
             place=f"{key}: {name}",
-            mend=f"one of auto, {', '.join(FORMATS)}",
+            mend=f"one of auto, {', '.join((*FORMATS, *BINARY))}",
             anchor="unknown-format",
         )
     return name
+
+
+def check_format(input_: Input) -> None:
+    """Raise BadInput, naming the key, where the input's format is unknown, or cannot be read as the input is to be read."""
+    key = f"inputs.{input_.name}.format"
+    if known(input_.format, key) in BINARY and input_.as_ == "stream":
+        raise _no_stream(input_.format, f"{key}: {input_.format}")
+
+
+def _no_stream(name: str, place: str) -> BadInput:
+    return BadInput(
+        f"records of the format {name} hold any bytes, so nothing could separate them in a stream",
+        place=place,
+        mend="say as: shards",
+        anchor="unknown-format",
+    )
 
 
 def cuttable(name: str, path: str) -> bool:
@@ -110,14 +143,41 @@ def records(piece: Piece, size: int, name: str = "auto", python: str = "") -> It
 
 
 def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
-    """Return the files of a listing, to cut shards from: Parquet files with their number of row groups, where pyarrow is there to count."""
+    """Return the files of a listing, to cut shards from: Parquet files with their number of row groups, where pyarrow is there to count,
+    and RecordIO files with the places where shards begin. Raises StorageFailed where a file cannot be read, or is damaged.
+    """
+    names = [format_name(input_.format, file.path) for file in listing.files]
+    cuts = _recordio_cuts([file for file, name in zip(listing.files, names, strict=True) if name == shards.RECORDIO])
     files = []
-    for file in listing.files:
-        groups = None
-        if format_of(input_.format, file.path) is FORMATS["parquet"]:
-            groups = row_groups(source_of(file.path, file.size))
-        files.append(shards.File(file.path, file.size, groups))
+    for file, name in zip(listing.files, names, strict=True):
+        groups = row_groups(source_of(file.path, file.size)) if name == "parquet" else None
+        kind = name if name in BINARY else ""
+        files.append(shards.File(file.path, file.size, groups, kind, cuts.get(file.path, ())))
     return files
+
+
+# -- RecordIO --
+
+
+def _recordio_cuts(files: Sequence[File]) -> dict[str, tuple[int, ...]]:
+    """Return the offsets at which the shards of RecordIO files begin, by path. A file that is no larger than a shard is not looked into."""
+    size = shards.fitting_size(sum(file.size for file in files))
+    large = [file for file in files if file.size > size]
+    with ThreadPoolExecutor(_CONCURRENT) as pool:
+        cuts = pool.map(lambda file: _cut_chunks(source_of(file.path, file.size), size), large)
+        return {file.path: offsets for file, offsets in zip(large, cuts, strict=True)}
+
+
+def _cut_chunks(source: Source, size: int) -> tuple[int, ...]:
+    """Return the offsets of the first chunk, and of each one that begins `size` bytes or more behind the offset before it."""
+    cuts: list[int] = []
+    try:
+        for offset in recordio.chunk_offsets(source.read, source.size, source.place):
+            if not cuts or offset - cuts[-1] >= size:
+                cuts.append(offset)
+    except DamagedFile as error:
+        raise damaged(source, error) from error
+    return tuple(cuts)
 
 
 # -- lines --
