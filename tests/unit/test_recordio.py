@@ -261,5 +261,5 @@ def test_a_stream_of_records_that_nothing_separates_is_refused() -> None:
     with pytest.raises(BadInput, match="hold any bytes"):
         format_of("auto", "x.recordio")
     check_format(Input("train", "x", as_="shards", format="recordio"))
-    with pytest.raises(BadInput, match="bytes, parquet, recordio"):
+    with pytest.raises(BadInput, match="bytes, parquet, recordio, tfrecord"):
         check_format(Input("train", "x", as_="shards", format="recordoi"))

@@ -111,7 +111,7 @@ def shards(
     format: str = "auto",  # noqa: A002  the job file's key
 ) -> Shards:
     """Return the records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, records of
-    RecordIO as bytes.
+    RecordIO and TFRecord as bytes.
 
     Under a master each record goes to one task, over the epochs of the job file, and in its format. Alone, all of
     TRAINMASTER_INPUT_<NAME>, or of `default` (a file, a directory or a pattern), is read `epochs` times, in the `format`

@@ -39,8 +39,8 @@ _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
 class Shard:
     """A part of the input that this task is to read. `number` is unique over all shards and epochs; `epoch` is its epoch.
 
-    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines" or "recordio", the row groups where it is
-    "rows", all of it where it is "whole".
+    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines", "recordio" or "tfrecord", the row groups where
+    it is "rows", all of it where it is "whole".
     """
 
     __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")
@@ -54,7 +54,7 @@ class Shard:
         return f"<Shard {self.number}: {self.path} {self.kind} {self.start}-{self.end}>"
 
     def records(self) -> Iterator[Any]:
-        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, of RecordIO bytes."""
+        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, all others bytes."""
         read, began = 0, forks.count
         for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
             read += 1

@@ -3,7 +3,7 @@
 Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it reads up to the first line end, and reads
 on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
-Parquet by row groups as dictionaries, if pyarrow is there, and RecordIO by chunks as bytes.
+Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks as bytes, and TFRecord by files as bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
-LINES, ROWS, WHOLE, RECORDIO = "lines", "rows", "whole", "recordio"
+LINES, ROWS, WHOLE, RECORDIO, TFRECORD = "lines", "rows", "whole", "recordio", "tfrecord"
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+_ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
 _WHOLE = (*_PACKED, ".parquet")
 
 
@@ -58,6 +59,11 @@ class Reader:
             from .formats import recordio
 
             yield from recordio.records(self._open(path), path, start, end)
+            return
+        if kind == TFRECORD:
+            from .formats import tfrecord
+
+            yield from tfrecord.records(self._open(path), path, end)
             return
         if path.lower().endswith(".parquet") or kind == ROWS:
             yield from self._rows(path, None if kind == WHOLE else range(start, end))
@@ -112,10 +118,12 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
 
 
 def _kind(path: str, format_name: str) -> str:
-    ending = path.lower()
-    if format_name == RECORDIO or (format_name == "auto" and ending.endswith(".recordio")):
-        return RECORDIO
-    return WHOLE if ending.endswith(_WHOLE) else LINES
+    ending = os.path.splitext(path)[1].lower()
+    if format_name in (RECORDIO, TFRECORD):
+        return format_name
+    if format_name == "auto" and ending in _ENDINGS:
+        return _ENDINGS[ending]
+    return WHOLE if ending in _WHOLE else LINES
 
 
 def _files(place: str) -> list[str]:

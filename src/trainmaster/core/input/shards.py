@@ -34,7 +34,10 @@ from trainmaster.core.input.ranges import Range, RangeSet
 from trainmaster.core.plain import Plain
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
-RECORDIO = "recordio"  # a kind too: start and end are bytes, and borders of chunks
+RECORDIO, TFRECORD = (
+    "recordio",
+    "tfrecord",
+)  # kinds too: start and end are bytes, and borders of chunks, or those of the file
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -88,7 +91,7 @@ class Shard(NamedTuple):
 
 def place_words(shard: Mapping[str, Any]) -> str:
     """Return a shard's place in words, out of its `path`, `kind`, `start` and `end`: "data/a.csv, bytes 0 to 16,384"."""
-    if shard["kind"] in (LINES, RECORDIO):
+    if shard["kind"] in (LINES, RECORDIO, TFRECORD):
         return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
@@ -181,7 +184,7 @@ class ShardTable:
         kind = _kind(file)
         if kind == LINES:
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
-        if kind == RECORDIO:
+        if kind in (RECORDIO, TFRECORD):
             borders = (*(file.cuts or (0,)), file.size)
             return Shard(number, file.path, kind, borders[piece], borders[piece + 1])
         return Shard(number, file.path, kind, piece, piece + 1)
@@ -410,7 +413,7 @@ def _pieces(file: File, size: int) -> int:
     kind = _kind(file)
     if kind == ROWS:
         return file.groups or 0
-    if kind == RECORDIO and file.size:
+    if kind in (RECORDIO, TFRECORD) and file.size:
         return len(file.cuts) or 1
     return -(-file.size // size) if kind == LINES else min(file.size, 1)
 

@@ -258,7 +258,7 @@ class Input(Section):
     local: str = key("its path in the working directory", "relative path", "its name", default="")
     format: str = key(
         "the format of its records: auto, lines, jsonl, csv, bytes or parquet; for a stream also hadoop:CLASS, an InputFormat; "
-        "for shards also recordio",
+        "for shards also recordio or tfrecord",
         "text",
         "auto, by the files' endings",
         default="auto",

@@ -13,9 +13,10 @@ Formats of `BINARY` have records that nothing separates in a stream. Programs re
 their files can be cut, the master looks for the places.
 
     recordio  chunks of records; cut between chunks
+    tfrecord  frames of records; never cut, for a record may look like frames
 
-`auto` goes by the file's ending: Parquet for .parquet, RecordIO for .recordio, lines for all others, .csv too, since only the user knows
-whether there is a header. Compressed files (.gz, .bz2, .xz) are unpacked on the way and never cut.
+`auto` goes by the file's ending: Parquet for .parquet, RecordIO for .recordio, TFRecord for .tfrecord and .tfrecords, lines for all others,
+.csv too, since only the user knows whether there is a header. Compressed files (.gz, .bz2, .xz) are unpacked on the way and never cut.
 """
 
 from __future__ import annotations
@@ -46,9 +47,14 @@ from trainmaster.runtime.formats import DamagedFile, recordio
 
 T = TypeVar("T")
 
-BINARY = (shards.RECORDIO,)
+BINARY = (shards.RECORDIO, shards.TFRECORD)
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-_ENDINGS = {".parquet": "parquet", ".recordio": shards.RECORDIO}
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".recordio": shards.RECORDIO,
+    ".tfrecord": shards.TFRECORD,
+    ".tfrecords": shards.TFRECORD,
+}
 _CONCURRENT = 16  # files whose chunks are looked for at once
 
 
