@@ -13,6 +13,8 @@ from waiting import until
 
 from trainmaster.core.errors import BadInput
 from trainmaster.runtime.formats import recordio
+from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.spark.tfrecords import frame
 
 READ_SHARDS = python("""
     from trainmaster import runtime
@@ -153,6 +155,31 @@ def test_shards_of_recordio_files_are_each_counted_once_though_a_reader_dies(eng
     assert f"{2 * len(written):,} records" in audited.stdout
     assert f"epoch 1: {len(written):,} records" in audited.stdout
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"] > 6
+
+
+def test_shards_of_other_formats_are_each_counted_once(engine: Engine) -> None:
+    """Packed by gzip or not, which no file's name tells of TFRecord."""
+    frames = b"".join(frame(b"frame %d\n" % number, masked_crc32c()) for number in range(300))
+    engine.put("tfrecord/a", frames)
+    engine.put("tfrecord/b", gzip.compress(frames))
+    engine.put("csv/a.csv", "x,y\n" + "".join(f'{number},"a\nb"\n' for number in range(200)))
+    engine.put("jsonl/a.jsonl", '{"x": 1}\n\n' * 5000)
+    program = python("""
+        from trainmaster import runtime
+        for name in ("tfrecord", "csv", "jsonl"):
+            print(name, [repr(record) for record in runtime.shards(name)][-1])
+    """)
+    formats = ("tfrecord", "csv", "jsonl")
+    job = engine.submit(
+        workers(program), inputs={name: {"url": engine.place(name), "as": "shards", "format": name} for name in formats}
+    )
+    job.succeeded()
+    last = (repr(b"frame 299\n"), repr('199,"a\nb"'), repr('{"x": 1}'))
+    assert job.lines() == [f"{name} {record}" for name, record in zip(formats, last, strict=True)]
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    for count in ("600 records", "200 records", "5,000 records"):
+        assert count in audited.stdout
 
 
 def test_batches_of_shards_are_counted_when_they_were_used(engine: Engine) -> None:

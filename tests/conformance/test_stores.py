@@ -15,17 +15,22 @@ from s3 import serving
 from stored_sets import sets
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.input.splits import Piece
-from trainmaster.core.spec.job import Job, Output, Role
+from trainmaster.core.spec.job import Input, Job, Output, Role
 from trainmaster.data import checkpoints, saves
 from trainmaster.data.checks import check_outputs
-from trainmaster.data.formats.formats import records
+from trainmaster.data.formats.formats import records, shard_files
 from trainmaster.data.outputs import CommitRefused, commit, finish, upload
 from trainmaster.data.sources import list_input
 from trainmaster.data.staging import download, staging_path
 from trainmaster.data.store.stores import store_for
 from trainmaster.data.store.transfer import Stopped
 from trainmaster.log.storage import storage_for
+from trainmaster.runtime.formats import recordio
+from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.runtime.reading import Reader
+from trainmaster.spark.tfrecords import frame
 
 ODD = "a b+c%20ü[1].txt"
 
@@ -132,6 +137,23 @@ def test_a_server_that_comes_back_is_waited_for(
         finally:
             again.join()
     assert (tmp_path / "train/x").read_bytes() == b"content"
+
+
+def test_files_of_binary_records_are_cut_and_read_where_they_are(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811
+    mine = [b"%d\n\xff" % number for number in range(20_000)]
+    with recordio.Writer(tmp_path / "x", compressor="snappy", chunk=4000) as writer:
+        for record in mine:
+            writer.write(record)
+    store_for(f"{elsewhere}/in").put("a.recordio", (tmp_path / "x").read_bytes())
+    store_for(f"{elsewhere}/in").put("b.tfrecord", b"".join(frame(record, masked_crc32c()) for record in mine[:100]))
+    url = f"{elsewhere}/in"
+    table = ShardTable.make(shard_files(Input("train", url, as_="shards"), list_input(url)), name="train")
+    assert table.total > 4
+    reader = Reader("utf-8", "strict")
+    read = [record for number in range(table.total) for record in reader.records(*table.shard(number)[1:])]
+    reader.close()
+    assert read == mine + mine[:100]
+    assert {type(record) for record in read} == {bytes}
 
 
 def test_a_wrong_key_and_a_missing_bucket_are_told(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

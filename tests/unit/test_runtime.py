@@ -31,7 +31,7 @@ from trainmaster.agent.input.leases import Pool
 from trainmaster.agent.link.programs import Programs
 from trainmaster.core.coordination import Coordination
 from trainmaster.core.input.audit import audit
-from trainmaster.core.input.shards import Options, ShardTable
+from trainmaster.core.input.shards import CSV, JSONL, File, Options, ShardTable
 from trainmaster.core.machine.events import Event
 from trainmaster.runtime.reading import Reader, lines
 
@@ -184,6 +184,41 @@ def test_each_line_is_read_by_exactly_one_shard_wherever_the_cuts_fall(
         expected.pop()
     shards = [list(lines(io.BytesIO(text), at, min(at + size, len(text)))) for at in range(0, len(text), size)]
     assert [line for shard in shards for line in shard] == expected
+
+
+@given(st.lists(st.sampled_from([b"{}", b"[1, 2]", b"", b" "]), max_size=30), st.integers(1, 20), st.booleans())
+def test_blank_lines_of_jsonl_are_left_out_wherever_the_cuts_fall(
+    tmp_path_factory: pytest.TempPathFactory, lines_written: list[bytes], size: int, is_packed: bool
+) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / ("x.gz" if is_packed else "x.jsonl")
+    content = b"".join(line + b"\n" for line in lines_written)
+    path.write_bytes(gzip.compress(content, mtime=0) if is_packed else content)
+    table = ShardTable.make([File(str(path), path.stat().st_size, None, JSONL)], Options(size=size), name="train")
+    assert table.total == (1 if is_packed else -(-len(content) // size))
+    reader = Reader("utf-8", "strict")
+    cut = [table.shard(number)[1:] for number in range(table.total)]
+    read = [record for place in cut for record in reader.records(*place)]
+    reader.close()
+    assert read == [line.decode() for line in lines_written if line.strip()]
+    assert list(trainmaster.runtime.shards("x", default=str(path), format="jsonl")) == read
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_csv_file_is_a_shard_whose_records_may_hold_line_ends(tmp_path: Path, ending: str) -> None:
+    content = b'x,"y\nz"\r\n1,"a\nb"\r\n2,"c ""d"""\n3,"open'
+    path = tmp_path / f"x.csv{ending}"
+    path.write_bytes(gzip.compress(content) if ending else content)
+    table = ShardTable.make([File(str(path), path.stat().st_size, None, CSV)], Options(size=5), name="train")
+    assert table.total == 1
+    reader = Reader("utf-8", "strict")
+    assert list(reader.records(*table.shard(0)[1:])) == ['1,"a\nb"', '2,"c ""d"""', '3,"open']
+    reader.close()
+    assert list(trainmaster.runtime.shards("x", default=str(path), format="csv")) == [
+        '1,"a\nb"',
+        '2,"c ""d"""',
+        '3,"open',
+    ]
+    assert len(list(trainmaster.runtime.shards("x", default=str(path)))) == 6
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:

@@ -39,8 +39,8 @@ _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
 class Shard:
     """A part of the input that this task is to read. `number` is unique over all shards and epochs; `epoch` is its epoch.
 
-    It is part of the file `path`: the bytes from `start` to `end` where `kind` is "lines", "recordio" or "tfrecord", the row groups where
-    it is "rows", all of it where it is "whole".
+    It is part of the file `path`: the row groups from `start` to `end` where `kind` is "rows", all of it where it is "whole", else the
+    bytes. Then `kind` is "lines", or the format: "jsonl", "csv", "recordio" or "tfrecord".
     """
 
     __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")

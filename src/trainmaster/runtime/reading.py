@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
-LINES, ROWS, WHOLE, RECORDIO, TFRECORD = "lines", "rows", "whole", "recordio", "tfrecord"
+LINES, ROWS, WHOLE = "lines", "rows", "whole"
+JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
@@ -37,6 +38,20 @@ def lines(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
             line = line[len(_MARK) :]
         position += len(line)
         yield _stripped(line)
+
+
+def joined(file_lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Join the lines of a whole file to the records of RFC 4180: one with an odd number of quotes goes on in the next line."""
+    record_lines: list[bytes] = []
+    quotes = 0
+    for line in file_lines:
+        record_lines.append(line)
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            yield b"\n".join(record_lines)
+            record_lines, quotes = [], 0
+    if record_lines:
+        yield b"\n".join(record_lines)
 
 
 def _stripped(line: bytes) -> bytes:
@@ -69,7 +84,13 @@ class Reader:
             yield from self._rows(path, None if kind == WHOLE else range(start, end))
             return
         file = self._open(path)
-        record_lines = lines(file, start, end) if kind == LINES else self._unpacked_lines(path, file)
+        is_packed = kind == WHOLE or path.lower().endswith(tuple(_PACKED))
+        record_lines = self._unpacked_lines(path, file) if is_packed else lines(file, start, end)
+        if kind == JSONL:
+            record_lines = (line for line in record_lines if line.strip())
+        elif kind == CSV:
+            record_lines = joined(record_lines)
+            next(record_lines, None)  # the header
         if self._encoding is None:
             yield from record_lines
             return
@@ -119,7 +140,7 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
 
 def _kind(path: str, format_name: str) -> str:
     ending = os.path.splitext(path)[1].lower()
-    if format_name in (RECORDIO, TFRECORD):
+    if format_name in (JSONL, CSV, RECORDIO, TFRECORD):
         return format_name
     if format_name == "auto" and ending in _ENDINGS:
         return _ENDINGS[ending]

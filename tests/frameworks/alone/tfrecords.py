@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.runtime import shards
 from trainmaster.runtime.formats.crc32c import masked_crc32c
 from trainmaster.spark import tfrecords
 
@@ -97,6 +98,18 @@ def test_a_file_is_tensorflow_s(contents: list[bytes], tmp_path_factory: pytest.
     assert ours.read_bytes() == theirs.read_bytes()
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(ours))] == contents
     assert list(tfrecords.records(theirs.read_bytes(), "theirs", checksum)) == contents
+
+
+@settings(deadline=None, max_examples=20)
+@given(contents=st.lists(st.binary(max_size=3000), max_size=5), packed=st.sampled_from(["", "GZIP"]))
+def test_a_shard_is_a_file_of_tensorflow_s(
+    contents: list[bytes], packed: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("records") / "theirs"
+    with tf.io.TFRecordWriter(str(path), packed) as writer:
+        for content in contents:
+            writer.write(content)
+    assert list(shards("x", default=str(path), format="tfrecord")) == contents
 
 
 def test_floats_beyond_their_range_are_infinite_as_tensorflow_s(tmp_path: Path) -> None:

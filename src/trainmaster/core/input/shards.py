@@ -34,10 +34,9 @@ from trainmaster.core.input.ranges import Range, RangeSet
 from trainmaster.core.plain import Plain
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
-RECORDIO, TFRECORD = (
-    "recordio",
-    "tfrecord",
-)  # kinds too: start and end are bytes, and borders of chunks, or those of the file
+# Kinds that are formats, which the job names or a file's ending shows: start and end are bytes.
+JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
+NAMED = (JSONL, CSV, RECORDIO, TFRECORD)
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -91,7 +90,7 @@ class Shard(NamedTuple):
 
 def place_words(shard: Mapping[str, Any]) -> str:
     """Return a shard's place in words, out of its `path`, `kind`, `start` and `end`: "data/a.csv, bytes 0 to 16,384"."""
-    if shard["kind"] in (LINES, RECORDIO, TFRECORD):
+    if shard["kind"] == LINES or shard["kind"] in NAMED:
         return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
@@ -108,7 +107,7 @@ class ShardTable:
 
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
-        self._size = options.size or fitting_size(sum(file.size for file in self.files if _kind(file) == LINES))
+        self._size = options.size or fitting_size(sum(file.size for file in self.files if _is_divided(file)))
         self._firsts = array("q", [0])  # index of each file's first shard, and behind it the number of all
         for file in self.files:
             self._firsts.append(self._firsts[-1] + _pieces(file, self._size))
@@ -182,9 +181,9 @@ class ShardTable:
         at = bisect_right(self._firsts, index) - 1
         file, piece = self.files[at], index - self._firsts[at]
         kind = _kind(file)
-        if kind == LINES:
+        if _is_divided(file):
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
-        if kind in (RECORDIO, TFRECORD):
+        if kind in NAMED:
             borders = (*(file.cuts or (0,)), file.size)
             return Shard(number, file.path, kind, borders[piece], borders[piece + 1])
         return Shard(number, file.path, kind, piece, piece + 1)
@@ -409,13 +408,18 @@ def _kind(file: File) -> str:
     return WHOLE if file.path.lower().endswith(_UNCUTTABLE) else LINES
 
 
+def _is_divided(file: File) -> bool:
+    """Tell whether the file may be cut at any byte."""
+    return _kind(file) in (LINES, JSONL) and not file.path.lower().endswith(_UNCUTTABLE)
+
+
 def _pieces(file: File, size: int) -> int:
     kind = _kind(file)
     if kind == ROWS:
         return file.groups or 0
-    if kind in (RECORDIO, TFRECORD) and file.size:
-        return len(file.cuts) or 1
-    return -(-file.size // size) if kind == LINES else min(file.size, 1)
+    if _is_divided(file):
+        return -(-file.size // size)
+    return len(file.cuts) or min(file.size, 1)
 
 
 def fitting_size(amount: int) -> int:

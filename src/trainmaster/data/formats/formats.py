@@ -157,7 +157,7 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
     files = []
     for file, name in zip(listing.files, names, strict=True):
         groups = row_groups(source_of(file.path, file.size)) if name == "parquet" else None
-        kind = name if name in BINARY else ""
+        kind = name if name in shards.NAMED else ""
         files.append(shards.File(file.path, file.size, groups, kind, cuts.get(file.path, ())))
     return files
 

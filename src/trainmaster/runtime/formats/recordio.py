@@ -76,7 +76,7 @@ def records(file: BinaryIO, name: str, start: int, end: int) -> Iterator[bytes]:
     while offset < end:
         file.seek(offset)
         header = _parse_header(file.read(_HEADER.size), name, offset, end)
-        body = file.read(header.size)
+        body = bytes(file.read(header.size))  # files of obstore have bytes of a kind of their own
         yield from _unpack_records(_unpack_body(body, header, name, offset), header.records, name, offset)
         offset += _HEADER.size + header.size
 

@@ -33,7 +33,7 @@ _checksum = functools.cache(masked_crc32c)
 def records(file: BinaryIO, name: str, size: int) -> Iterator[bytes]:
     """Yield the records of a file of `size` bytes. Raises DamagedFile, with `name`, the number of a record and the offset of its frame."""
     file.seek(0)
-    head = file.read(_HEAD.size)
+    head = bytes(file.read(_HEAD.size))
     file.seek(0)
     if not head.startswith(_GZIP) or _is_head(head):
         yield from _plain_records(file, name, size)
@@ -51,13 +51,13 @@ def _is_head(head: bytes) -> bool:
 
 def _plain_records(file: BinaryIO, name: str, size: int | None) -> Iterator[bytes]:
     offset = number = 0
-    while head := file.read(_HEAD.size):
+    while head := bytes(file.read(_HEAD.size)):  # files of obstore have bytes of a kind of their own
         place = f"record {number:,}, at byte {offset:,}"
         if len(head) == _HEAD.size and not _is_head(head):
             raise DamagedFile(f"{name} is no TFRecord file, or is damaged: {place}")
         length = _HEAD.unpack(head)[0] if len(head) == _HEAD.size else 0
         end = offset + _HEAD.size + length + _FOOT.size
-        content = file.read(length + _FOOT.size) if size is None or end <= size else b""
+        content = bytes(file.read(length + _FOOT.size)) if size is None or end <= size else b""
         if len(content) < length + _FOOT.size:
             raise DamagedFile(f"{name} is cut short: {place}")
         record = content[:length]
