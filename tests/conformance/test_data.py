@@ -157,6 +157,34 @@ def test_shards_of_recordio_files_are_each_counted_once_though_a_reader_dies(eng
     assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"] > 6
 
 
+def test_a_damaged_recordio_file_is_named_with_the_byte(engine: Engine) -> None:
+    """One that was cut, when the job begins; one with a damaged chunk, when that is read, and set aside then."""
+    with recordio.Writer(engine.folder / "part", chunk=2000) as writer:
+        for _ in range(600):
+            writer.write(bytes(100))
+    content = (engine.folder / "part").read_bytes()
+    engine.put("cut/part", content[:-9])
+    engine.put("damaged/part", content[:30_000] + b"!" + content[30_001:])
+    program = python("""
+        from trainmaster import runtime
+        for record in runtime.shards("train"):
+            pass
+    """)
+    source = {"as": "shards", "format": "recordio", "poison": 2}
+    job = engine.submit(workers(program), inputs={"train": {"url": engine.place("cut"), **source}})
+    status = job.end()
+    assert status["state"] == "failed"
+    assert "cut/part" in str(status)
+    assert "lacks its last 9 bytes" in str(status)
+    job = engine.submit(workers(program), inputs={"train": {"url": engine.place("damaged"), **source}})
+    job.succeeded()
+    assert "damaged/part is damaged: the checksum of the chunk at byte 29,400 does not match" in "\n".join(
+        job.lines("worker:0", 1)
+    )
+    audited = engine.tm("audit", job.id).stdout
+    assert "damaged/part, bytes 16,800 to 33,600" in audited
+
+
 def test_shards_of_other_formats_are_each_counted_once(engine: Engine) -> None:
     """Packed by gzip or not, which no file's name tells of TFRecord."""
     frames = b"".join(frame(b"frame %d\n" % number, masked_crc32c()) for number in range(300))
