@@ -76,6 +76,7 @@ def lacks_its_framework(path: str) -> bool:
     [
         # The last five only where a program brings a value of theirs, or a URL; `test_runtime_checkpoint.py` runs without them.
         ("runtime", ["trainmaster.runtime", "torch", "numpy", "pyarrow", "ml_dtypes", "fsspec"]),
+        ("ps", ["trainmaster.ps", "trainmaster.runtime", "numpy"]),
         ("core", ["trainmaster.core", "attrs"]),
         (
             "simulation",
