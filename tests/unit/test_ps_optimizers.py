@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.ps.arena import Arena, Places
 from trainmaster.ps.optimizers import (
     FTRL,
     SGD,
@@ -38,6 +39,18 @@ CLOSE = 1e-5
 
 def slots_of(optimizer: Any, shape: Sequence[int]) -> list[Any]:
     return [numpy.full(shape, initial, numpy.float32) for initial in optimizer.slots.values()]
+
+
+def arena_of(array: Any) -> Arena:
+    """Return the rows of an array, in blocks of seven."""
+    arena = Arena(array.shape[1], block_rows=7)
+    arena.reserve(len(array))
+    arena.write(Places(numpy.arange(len(array)), 7, is_sorted=True), array)
+    return arena
+
+
+def array_of(arena: Arena, rows: int) -> Any:
+    return arena.read(Places(numpy.arange(rows), 7, is_sorted=True))
 
 
 def course(optimizer: Any, values: Any, gradients: Sequence[Any], rates: Sequence[float]) -> list[Any]:
@@ -214,16 +227,16 @@ def test_adam_of_rows_is_the_sparse_adam_of_torch(choice: random.Random, beta_2:
     parameter = torch.nn.Parameter(torch.tensor(values))
     theirs = torch.optim.SparseAdam([parameter], lr=0.05, betas=(0.9, beta_2), eps=1e-8)
     ours = Adam(0.05, 0.9, beta_2, 1e-8)  # which adds epsilon as Keras does
-    slots = slots_of(ours, values.shape)
+    arenas = [arena_of(array) for array in (values, *slots_of(ours, values.shape))]
     for step in range(1, 6):
-        rows = generator.choice(20, generator.integers(0, 12), replace=False)
+        rows = numpy.sort(generator.choice(20, generator.integers(0, 12), replace=False))
         gradients = generator.normal(0, 1, (len(rows), 3)).astype(numpy.float32)
         parameter.grad = torch.sparse_coo_tensor(
             torch.tensor(rows)[None], torch.tensor(gradients), (20, 3), check_invariants=True
         )
         theirs.step()
-        update_rows(ours, values, rows, gradients, slots, step)
-        assert_close(values, parameter.detach().numpy())
+        update_rows(ours, arenas, rows, gradients, step)
+        assert_close(array_of(arenas[0], 20), parameter.detach().numpy())
 
 
 # -- rows --
@@ -239,16 +252,17 @@ def test_rows_are_updated_as_a_dense_parameter_of_these_rows_alone(
 ) -> None:
     generator = numpy.random.default_rng(seed)
     table = generator.normal(0, 1, (40, dimension)).astype(numpy.float32)
-    touched = generator.choice(40, rows, replace=False)
-    slots = slots_of(optimizer, table.shape)
-    dense, dense_slots = table[touched], [slot[touched] for slot in slots]
-    before = [array.copy() for array in (table, *slots)]
+    touched = numpy.sort(generator.choice(40, rows, replace=False))
+    before = [table, *slots_of(optimizer, table.shape)]
+    arenas = [arena_of(array) for array in before]
+    dense, *dense_slots = (array[touched] for array in before)
     for step in (1, 2, 3):
         gradients = generator.normal(0, 1, dense.shape).astype(numpy.float32)
-        update_rows(optimizer, table, touched, gradients, slots, step)
+        update_rows(optimizer, arenas, touched, gradients, step)
         update_dense(optimizer, dense, gradients, dense_slots, step)
     untouched = numpy.setdiff1d(numpy.arange(40), touched)
-    for array, expected, former in zip((table, *slots), (dense, *dense_slots), before, strict=True):
+    for arena, expected, former in zip(arenas, (dense, *dense_slots), before, strict=True):
+        array = array_of(arena, 40)
         assert (array[touched] == expected).all()
         assert (array[untouched] == former[untouched]).all()
 
@@ -258,15 +272,14 @@ def test_an_update_in_pieces_is_the_same(optimizer: Any) -> None:
     generator = numpy.random.default_rng(3)
     values = generator.normal(0, 1, (5000, 17)).astype(numpy.float32)
     gradients = generator.normal(0, 1, values.shape).astype(numpy.float32)
-    rows = generator.permutation(5000)
-    by_rows, slots = values.copy(), slots_of(optimizer, values.shape)
-    update_rows(optimizer, by_rows, rows, gradients[rows], slots, 1)
+    arenas = [arena_of(array) for array in (values, *slots_of(optimizer, values.shape))]
+    update_rows(optimizer, arenas, numpy.arange(5000), gradients, 1)
     whole, whole_slots = values.copy(), slots_of(optimizer, values.shape)
     optimizer.apply(whole, gradients, whole_slots, 1, optimizer.learning_rate)
     update_dense(optimizer, values, gradients, slots_of(optimizer, values.shape), 1)
     assert (values == whole).all()
-    assert (by_rows == whole).all()
-    assert (slots[0] == whole_slots[0]).all() if slots else True
+    for arena, expected in zip(arenas, (whole, *whole_slots), strict=True):
+        assert (array_of(arena, 5000) == expected).all()
 
 
 @pytest.mark.parametrize("optimizer", [Adagrad(initial_accumulator=0.0, epsilon=0.0), FTRL(initial_accumulator=0.0)])

@@ -184,6 +184,11 @@ def test_ids_that_a_table_cannot_have_are_refused_and_change_nothing(ids: Any, m
     assert len(table) == 0
 
 
+def test_a_table_without_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="a row of table 'user' needs at least 1 number, and dimension is 0"):
+        Table("user", 0, zeros(), SGD())
+
+
 def test_ids_of_a_table_without_bounds_are_64_bits() -> None:
     table = table_of()
     assert table.pull(numpy.array([2**63 - 1], numpy.uint64)).shape == (1, DIMENSION)

@@ -29,12 +29,16 @@ from dataclasses import dataclass, field
 
 import numpy
 
+from .arena import Places
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Protocol
 
     from numpy.typing import NDArray
+
+    from .arena import Arena
 
     Floats = NDArray[numpy.float32]
     Integers = NDArray[numpy.int64]
@@ -272,23 +276,24 @@ def update_dense(
 
 def update_rows(
     optimizer: Optimizer,
-    values: Floats,
+    arenas: Sequence[Arena],
     rows: Integers,
     gradients: Floats,
-    slots: Sequence[Floats],
     step: int,
     learning_rate: float | None = None,
 ) -> None:
-    """Update n rows of (m, dimension) values and slots in place, by gradients of (n, dimension). The rows must differ from each other."""
+    """Update n rows of a table by gradients of (n, dimension). The rows must differ from each other, and ascend.
+
+    `arenas`: that of the values, then those of the slots; all have equally many rows a block.
+    """
     rate = optimizer.learning_rate if learning_rate is None else learning_rate
-    length = max(1, _PIECE // max(1, values.shape[1]))
-    arrays = [values, *slots]
+    length = max(1, _PIECE // arenas[0].width)
     for begin in range(0, len(rows), length):
-        piece = rows[begin : begin + length]
-        present = [array.take(piece, axis=0) for array in arrays]
-        optimizer.apply(present[0], gradients[begin : begin + length], present[1:], step, rate)
-        for array, numbers in zip(arrays, present, strict=True):
-            array[piece] = numbers
+        places = Places(rows[begin : begin + length], arenas[0].block_rows, is_sorted=True)
+        values, *slots = numbers = [arena.read(places) for arena in arenas]
+        optimizer.apply(values, gradients[begin : begin + length], slots, step, rate)
+        for arena, written in zip(arenas, numbers, strict=True):
+            arena.write(places, written)
 
 
 def clip_by_global_norm(gradients: Sequence[Floats], limit: float) -> list[Floats]:

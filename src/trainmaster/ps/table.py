@@ -79,6 +79,8 @@ class Table:
         input_dim: int | None = None,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
+        if dimension < 1:
+            raise ValueError(f"a row of table {name!r} needs at least 1 number, and dimension is {dimension}")
         self.name, self.dimension, self.input_dim, self.block_rows = name, dimension, input_dim, block_rows
         self.initializer, self.optimizer = initializer, optimizer
         self._key = table_key(seed, name)
@@ -111,9 +113,7 @@ class Table:
             return 0
         rows, sums = _sum_by_row(self._rows(ids), gradients)
         self._last_used[rows] = int(now)
-        for block, part, offsets in Places(rows, self.block_rows, is_sorted=True):
-            values, *slots = (arena.blocks[block] for arena in self._arenas)
-            update_rows(self.optimizer, values, offsets, sums[part], slots, step, learning_rate)
+        update_rows(self.optimizer, self._arenas, rows, sums, step, learning_rate)
         return len(rows)
 
     def evict(self, unused: float, now: float) -> int:
@@ -244,4 +244,9 @@ def _sum_by_row(rows: Integers, gradients: Floats) -> tuple[Integers, Floats]:
     starts = numpy.flatnonzero(is_first)
     if len(starts) == len(keys):
         return keys, gradients.take(order, axis=0)
-    return keys[starts], numpy.add.reduceat(gradients.take(order, axis=0), starts, axis=0)
+    sums = gradients.take(order[starts], axis=0)
+    is_repeated = ~is_first
+    is_repeated[:-1] |= is_repeated[1:]  # the first ones too, of ids that repeat
+    groups = numpy.flatnonzero(is_first[is_repeated])
+    sums[is_repeated[starts]] = numpy.add.reduceat(gradients.take(order[is_repeated], axis=0), groups, axis=0)
+    return keys[starts], sums
