@@ -7,6 +7,8 @@ of which have equally many rows a block, then reads and writes by it.
 
 from __future__ import annotations
 
+import mmap
+
 import numpy
 
 TYPE_CHECKING = False
@@ -111,10 +113,19 @@ def _put_rows(array: Floats, rows: Integers, values: Floats) -> None:
     numpy.put(array.view(whole_row), rows, values.view(whole_row), mode="clip")
 
 
+def mapped(length: int, dtype: Any) -> NDArray[Any]:
+    """Return an array of zeros in a mapping of its own.
+
+    Its pages go back to the system with it, where malloc(3) may keep those of arrays of up to 32 MiB for itself.
+    """
+    size = length * numpy.dtype(dtype).itemsize
+    return numpy.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype)
+
+
 def grown(array: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return `array`, or where it is shorter than `length` a copy of at least twice its length; what is new in it holds anything."""
+    """Return `array`, or where it is shorter than `length` a copy of at least twice its length; what is new in it is 0."""
     if len(array) >= length:
         return array
-    larger = numpy.empty(max(length, 2 * len(array), _STEP), array.dtype)
+    larger = mapped(max(length, 2 * len(array), _STEP), array.dtype)
     larger[: len(array)] = array
     return larger

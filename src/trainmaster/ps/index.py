@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy
 
-from .arena import grown
+from .arena import grown, mapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ class Index:
         while count > _EMPTIEST * size:
             size *= 2
         former = self._slots
-        self._slots = numpy.full(size, _EMPTY, self._row_type())
+        self._slots = mapped(size, self._row_type())
+        self._slots.fill(_EMPTY)
         self._removed = 0
         for begin in range(0, len(former), _CHUNK):
             rows = former[begin : begin + _CHUNK]
