@@ -48,6 +48,7 @@ ROWS = (
     "pages",
     "feed_readers",
     "feed_ring",
+    "ps_tables",
     "spark_feed",
     "spark_start",
     "spark_inference",

@@ -79,6 +79,7 @@ def lacks_its_framework(path: str) -> bool:
         ("runtime", ["trainmaster.runtime", "torch", "numpy", "pyarrow", "ml_dtypes", "fsspec"]),
         ("elasticdl", ["trainmaster.elasticdl", "trainmaster.zoo", "trainmaster.runtime", "numpy"]),
         ("zoo", ["trainmaster.zoo", "trainmaster.runtime"]),
+        ("ps", ["trainmaster.ps", "trainmaster.runtime", "numpy"]),
         ("core", ["trainmaster.core", "attrs"]),
         (
             "simulation",
