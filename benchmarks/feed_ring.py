@@ -46,7 +46,8 @@ def own(path: str, ready: Any) -> None:
         owner.open()
         ready.send(None)
         await asyncio.get_running_loop().run_in_executor(None, ready.recv)
-        owner.end()
+        owner.ring.end()
+        owner.settle()
         await asyncio.get_running_loop().run_in_executor(None, ready.recv)
         owner.close()
 
