@@ -144,14 +144,21 @@ def test_a_failure_is_an_error_that_says_why(tmp_path: Path) -> None:
     assert run.wait(check=False)["state"] == "failed"
 
 
-def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
-    run = trainmaster.submit(job("true"), directory=tmp_path)
+def ended_without_what_follows(directory: Path) -> tuple[trainmaster.Run, Path, list[bytes]]:
+    """Return an ended job, its log as a reader sees it before `_SUCCESS` where no master answers, and the lines of the whole log."""
+    run = trainmaster.submit(job("true"), directory=directory)
     run.wait()
     until(lambda: not living(run.id, MASTER))  # else it may still write
     (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
-    log.write_bytes(b"".join(lines[: ended + 1]))  # what a reader sees before `_SUCCESS`, where no master answers
+    log.write_bytes(b"".join(lines[: ended + 1]))
+    return run, log, lines
+
+
+def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
+    run, log, lines = ended_without_what_follows(tmp_path)
+    shown = len(log.read_bytes().splitlines())
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -162,18 +169,12 @@ def test_it_has_ended_once_what_follows_the_end_is_done(tmp_path: Path) -> None:
 
     items = list(follow(run.id, clock=lambda: 0.0, wait=wait))
     assert [name for item in items for name in item] == (
-        ["event"] * (ended + 1) + ["lost"] * 3 + ["event"] * (len(lines) - ended - 1) + ["end"]
+        ["event"] * shown + ["lost"] * 3 + ["event"] * (len(lines) - shown) + ["end"]
     )
 
 
 def test_masters_that_die_of_what_follows_the_end_are_waited_for_a_few_times(tmp_path: Path) -> None:
-    run = trainmaster.submit(job("true"), directory=tmp_path)
-    run.wait()
-    until(lambda: not living(run.id, MASTER))  # else it may still write
-    (log,) = (job_storage(run.id) / "events").glob("*.jsonl")
-    lines = log.read_bytes().splitlines(keepends=True)
-    ended = next(n for n, line in enumerate(lines) if b'"type":"ended"' in line)
-    log.write_bytes(b"".join(lines[: ended + 1]))
+    run, _, _ = ended_without_what_follows(tmp_path)
     waited, resumed = [0.0], list[str]()
 
     def resume(job: str) -> bool:

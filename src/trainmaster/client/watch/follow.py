@@ -110,9 +110,8 @@ class _Looks:
 
     def clear(self) -> None:
         """Begin anew: a master has answered."""
-        self._deserted = self._resumed = (
-            0  # looks that saw nobody; masters that were started after the job's end, and died
-        )
+        self._deserted = 0  # looks that saw nobody
+        self._resumed = 0  # masters that were started after the job's end, and died
 
     def find_nobody(self) -> bool:
         """Look once more, and start a master where that may help; tell whether nobody is left."""
