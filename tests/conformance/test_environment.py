@@ -48,12 +48,12 @@ def by_us(engine: Engine, command: list[str] | str, setting: str = "") -> dict[s
 
 
 def without_ours(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Take away the one directory that may be added to a program's path, last, which holds nothing but `trainmaster.runtime`."""
+    """Take away the one directory that may be added to a program's path, last, which holds our packages for programs alone."""
     more = [folder for folder in ours["path"] if folder not in theirs["path"]]
     assert len(more) <= 1
     for folder in more:
         assert ours["environment"]["PYTHONPATH"].split(":")[-1] == folder
-        assert ours["last"] == [["trainmaster"], ["runtime"]]
+        assert ours["last"] == [["trainmaster"], ["elasticdl", "ps", "runtime", "zoo"]]
         ours["path"].remove(folder)
         left = ours["environment"]["PYTHONPATH"].removesuffix(folder).rstrip(":")
         ours["environment"]["PYTHONPATH"] = left

@@ -17,6 +17,8 @@ LIMIT = 900.0  # s of a driver, which only a failure reaches
 
 # The driver's Python has Trainmaster, and pyspark from the directory in its first argument; the second one is a directory for files.
 BEGIN = """
+import faulthandler
+faulthandler.dump_traceback_later(840, exit=True)  # one that hangs says where, and ends before LIMIT
 import json, os, signal, sys, threading, time
 sys.path.append(sys.argv[1])
 place = sys.argv[2]
@@ -73,11 +75,12 @@ def main_fun(args, ctx):
     os.rename(draft, os.path.join(args[0], f"{args[1]}-{ctx.executor_id}"))
     while ctx.job_name in ("ps", "evaluator"):
         time.sleep(1)
+    for node in args[2:]:  # the job ends with its workers, and would stop these nodes before they have written
+        while not os.path.exists(os.path.join(args[0], f"{args[1]}-{node}")):
+            time.sleep(0.05)
 
-cluster = TFCluster.run(sc, main_fun, [place, "a"], 4, 1, master_node="chief", eval_node=True, release_port=False)
+cluster = TFCluster.run(sc, main_fun, [place, "a", 0, 2], 4, 1, master_node="chief", eval_node=True, release_port=False)
 out["url"] = cluster.tensorboard_url()
-for number in range(4):
-    await_file(f"a-{number}")
 cluster.shutdown()
 out["nodes"] = [read(f"a-{number}") for number in range(4)]
 out["alive"] = [node["job"] for node in out["nodes"] if os.path.exists(f"/proc/{node['pid']}")]
@@ -87,8 +90,7 @@ for cluster in clusters:
     cluster.shutdown()
 out["both"] = [read(f"{name}-{number}")["cluster"]["worker"] for name in "bc" for number in range(2)]
 
-cluster = TFCluster.run(sc, main_fun, [place, "d"], 2, 1, driver_ps_nodes=True)
-await_file("d-0")
+cluster = TFCluster.run(sc, main_fun, [place, "d", 0], 2, 1, driver_ps_nodes=True)
 cluster.shutdown()
 out["with driver"] = [read(f"d-{number}") for number in range(2)]
 def is_over():
@@ -244,7 +246,7 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
     for node in nodes:
         assert node["cluster"] == cluster
         assert node["config"] == {"cluster": cluster, "task": {"type": node["job"], "index": 0}}
-        assert node["argv"] == [str(tmp_path), "a"]
+        assert node["argv"] == [str(tmp_path), "a", 0, 2]
         assert node["path"] == f"file://{node['cwd']}/x"
         assert node["held"] == node["free"] == (node["job"] != "evaluator"), "release_port=False"
         assert not node["attrs"], "executors have nothing of ours"

@@ -103,7 +103,7 @@ VARIABLES = (
     ),
     Variable(
         "PYTHONPATH",
-        "one directory more, the last, which holds `trainmaster.runtime` alone",
+        "one directory more, the last, with our packages for programs alone (`trainmaster.runtime`, `zoo`, `ps`, `elasticdl`)",
         "/tmp/trainmaster-1000/.../digits-k3x7qa/python",
         agent=True,
     ),

@@ -1,9 +1,9 @@
 """Compose the environment of a program: its submitter's, then the job's, then the values that only the agent knows.
 
 A role's own variables, secret or not, override the whole job's and the secrets of every role. A framework's `defaults`, and what
-libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds nothing
-but `trainmaster/runtime`. So no import of the program's changes its file, and a Trainmaster in the program's own Python takes precedence,
-because `trainmaster` is there a namespace without code of its own (PEP 420).
+libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds
+those packages of `trainmaster` alone that are made for programs. So no import of the program's changes its file, and a Trainmaster in the
+program's own Python takes precedence, because `trainmaster` is there a namespace without code of its own (PEP 420).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trainmaster.agent.attempt.workplace import variable
 from trainmaster.core.spec.threads import thread_variables
 
 Texts = Mapping[str, str]
+PROGRAMS = ("elasticdl", "ps", "runtime", "zoo")  # our packages that programs import: these import nothing else of ours
 
 
 def environ(
@@ -71,9 +72,9 @@ def filled(place: Place, env: Texts) -> dict[str, str]:
 def runtime_path(folder: str) -> str:
     """Return the directory for PYTHONPATH, below the job's own `folder`; made once."""
     path = os.path.join(folder, "python")
-    link = os.path.join(path, "trainmaster", "runtime")
-    if not os.path.lexists(link):
-        os.makedirs(os.path.dirname(link), exist_ok=True)
+    ours, theirs = os.path.dirname(os.path.abspath(trainmaster.__file__)), os.path.join(path, "trainmaster")
+    os.makedirs(theirs, exist_ok=True)
+    for name in PROGRAMS:
         with contextlib.suppress(FileExistsError):  # another task of the job has made it
-            os.symlink(os.path.join(os.path.dirname(os.path.abspath(trainmaster.__file__)), "runtime"), link)
+            os.symlink(os.path.join(ours, name), os.path.join(theirs, name))
     return path
