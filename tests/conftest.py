@@ -25,14 +25,15 @@ from hadoop import over as hadoop_over
 from kubernetes import kubernetes, kubernetes_lives, on_kubernetes
 from kubernetes import over as kubernetes_over
 from parts import need_parts, not_run_tests, outcome
+from postgres import postgres, postgres_server
 from rotation import Choice, changed_files, choice, is_late, summary
 from s3 import s3, s3_for_pods, s3_server
 from spark import on_spark
 from waiting import until
 
 __all__ = [  # fixtures for all tests
-    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "on_spark", "s3", "s3_for_pods",
-    "s3_server", "secure_hadoop",
+    "daemons_live", "hadoop", "kubernetes", "kubernetes_lives", "on_hadoop", "on_kubernetes", "on_spark", "postgres",
+    "postgres_server", "s3", "s3_for_pods", "s3_server", "secure_hadoop",
 ]  # fmt: skip
 
 KUBERNETES = "kubernetes"

@@ -35,7 +35,7 @@ from trainmaster.core.machine.stimuli import (
     Submitted,
 )
 from trainmaster.core.spec.reading import job_from, job_to
-from trainmaster.core.spec.redaction import secret_names_of_others, secrets_of
+from trainmaster.core.spec.redaction import ALL_ROLES, secret_names_of_others, secrets_of
 from trainmaster.engines import registry
 from trainmaster.engines.contract import Request
 from trainmaster.engines.spec import spec_of
@@ -258,7 +258,9 @@ class _Life:
         self.record = Record(
             writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
         )
-        steps = StepRunner(self.job, self.orders, self.storage, self.engine, lambda: self.shell.state)
+        steps = StepRunner(
+            self.job, self.orders, self.storage, self.engine, lambda: self.shell.state, self._program_environ
+        )
         shell = Shell(
             drive,
             self.epoch,
@@ -282,6 +284,19 @@ class _Life:
             await asyncio.to_thread(snapshots.write_snapshot, self.storage, state.n, self.epoch, __version__, content)
         except TrainmasterError as error:  # only a cache
             log.warning("no snapshot: %s", error.message)
+
+    def _program_environ(self, role: str) -> dict[str, str]:
+        """Return the variables of a role's programs, secrets too, as far as they are known where the master is."""
+        from trainmaster.master.orders import env_of
+
+        secrets = self.payload.get("secrets") or {}
+        environ = {**(self.payload.get("environ") or os.environ), **secrets.get(ALL_ROLES, {})}
+        if role:
+            environ |= {**env_of(self.job.roles[role]), **secrets.get(role, {})}
+        environment = self.site.get("environment") or ""
+        if environment and os.path.isdir(environment):
+            environ["PATH"] = f"{environment}/bin:{environ.get('PATH', os.defpath)}"
+        return environ
 
     def _agent_spec(self, request: Request, devices: Sequence[str]) -> dict[str, Any]:
         """Return the spec of a container's agent."""

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,12 @@ class StepRunner:
     """Carries out the commits and steps of one job."""
 
     def __init__(
-        self, job: Job, orders: Orders, storage: Storage, engine: MasterSide, state: Callable[[], State]
-    ) -> None:
+        self, job: Job, orders: Orders, storage: Storage, engine: MasterSide, state: Callable[[], State],
+        environ: Callable[[str], Mapping[str, str]],
+    ) -> None:  # fmt: skip
+        """`environ(role)`: the variables of a role's programs, secrets too."""
         self._job, self._orders, self._storage, self._engine, self._state = job, orders, storage, engine, state
+        self._environ = environ
         self._pruning = threading.Lock()  # one at a time may remove saves
 
     async def run(self, action: Action) -> Mapping[str, Any]:
@@ -101,18 +104,32 @@ class StepRunner:
 
     def _listed(self, name: str, input_: Input) -> dict[str, Any]:
         """List an input: write its files to `inputs/<name>.json`, and return the part of the listing that the events need."""
+        from trainmaster.data.formats.tables import is_table
         from trainmaster.data.sources import list_input
 
+        if is_table(input_.url):
+            return self._cut_table(name, input_)
         listing = self._splits(input_) if input_.format.startswith(HADOOP) else list_input(input_)
-        self._orders.listings[name] = listing
-        content = json.dumps(
-            [listing.prefix, [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]]
-        )
-        self._storage.replace(f"inputs/{name}.json", content.encode())
+        content = self._keep_listing(name, listing)
         if input_.as_ == "shards":
             return shard_listing(input_, listing) | {"bytes": listing.size}
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        return {"files": len(listing.files), "bytes": listing.size, "digest": digest}
+        return {"files": len(listing.files), "bytes": listing.size, "digest": hashlib.sha256(content).hexdigest()}
+
+    def _keep_listing(self, name: str, listing: Listing) -> bytes:
+        self._orders.listings[name] = listing
+        files = [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]
+        content = json.dumps([listing.prefix, files]).encode()
+        self._storage.replace(f"inputs/{name}.json", content)
+        return content
+
+    def _cut_table(self, name: str, input_: Input) -> dict[str, Any]:
+        """Cut a table as its readers will open it. Its URL stands for a file, of which nobody knows the bytes."""
+        from trainmaster.data.formats import tables
+
+        roles = [role for role in self._job.roles if input_ in uses(self._job, role)]
+        table = tables.cut(input_, self._environ(roles[0] if roles else ""), self._job.timeouts.start)
+        self._keep_listing(name, Listing("", (File(table.path, 0),)))
+        return shard_table(input_, [table]) | {"bytes": 0}
 
     def _splits(self, input_: Input) -> Listing:
         """Return the splits that an InputFormat makes of the input, loaded as its readers would load it."""
@@ -184,11 +201,17 @@ class StepRunner:
 
 def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
     """Return the part of a listing that the accounting of shards needs."""
-    from trainmaster.core.input.shards import Options, ShardTable
     from trainmaster.data.formats.formats import shard_files
 
+    return shard_table(input_, shard_files(input_, listing))
+
+
+def shard_table(input_: Any, files: Sequence[Any]) -> dict[str, Any]:
+    """Return the same of `core.input.shards.File`s."""
+    from trainmaster.core.input.shards import Options, ShardTable
+
     options = Options(epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
-    return ShardTable.make(shard_files(input_, listing), options, name=input_.name).listing()
+    return ShardTable.make(files, options, name=input_.name).listing()
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:

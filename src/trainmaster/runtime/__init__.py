@@ -110,11 +110,11 @@ def shards(
     wait: bool = True,
     format: str = "auto",  # noqa: A002  the job file's key
 ) -> Shards:
-    """Return the records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, records of
-    RecordIO and TFRecord as bytes.
+    """Return the records of the input `name`: lines as str (bytes where `encoding` is None), rows of Parquet and of tables as dictionaries,
+    records of RecordIO and TFRecord as bytes.
 
     Under a master each record goes to one task, over the epochs of the job file, and in its format. Alone, all of
-    TRAINMASTER_INPUT_<NAME>, or of `default` (a file, a directory or a pattern), is read `epochs` times, in the `format`
+    TRAINMASTER_INPUT_<NAME>, or of `default` (a file, a directory, a pattern or a table's URL), is read `epochs` times, in the `format`
     that the job file would name. `batch`
     shards are leased at once (None: as many as last a moment, 10 at first). A reader that finds nothing to lease waits
     for the other readers' last shards; with `wait=False` it ends.

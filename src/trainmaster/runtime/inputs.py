@@ -40,7 +40,8 @@ class Shard:
     """A part of the input that this task is to read. `number` is unique over all shards and epochs; `epoch` is its epoch.
 
     It is part of the file `path`: the row groups from `start` to `end` where `kind` is "rows", all of it where it is "whole", else the
-    bytes. Then `kind` is "lines", or the format: "jsonl", "csv", "recordio" or "tfrecord".
+    bytes. Then `kind` is "lines", or the format: "jsonl", "csv", "recordio" or "tfrecord". Where `kind` is "table", `path` is the URL of a
+    table, and the shard has the rows with the keys from `start` to `end`.
     """
 
     __slots__ = ("_read", "_source", "end", "epoch", "kind", "number", "path", "start")
@@ -54,7 +55,9 @@ class Shard:
         return f"<Shard {self.number}: {self.path} {self.kind} {self.start}-{self.end}>"
 
     def records(self) -> Iterator[Any]:
-        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet as dictionaries, all others bytes."""
+        """Yield its records: lines as str (bytes where `encoding` is None), rows of Parquet and tables as dictionaries, all others
+        bytes.
+        """
         read, began = 0, forks.count
         for record in self._source.reader.records(self.path, self.kind, self.start, self.end):
             read += 1

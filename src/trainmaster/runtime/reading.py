@@ -4,6 +4,7 @@ Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it re
 on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
 Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks as bytes, and TFRecord by files as bytes.
+Tables of databases are read by ranges of keys as dictionaries, if SQLAlchemy is there.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import os
 
 from trainmaster.runtime.elsewhere import library, open_binary
+from trainmaster.runtime.formats import is_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
+    from trainmaster.runtime.formats import sql
+
 LINES, ROWS, WHOLE = "lines", "rows", "whole"
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
+TABLE = "table"  # start and end are keys; of one that is read whole they mean nothing
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
@@ -67,9 +72,13 @@ class Reader:
         self._encoding, self._errors = encoding, errors
         self._path = ""
         self._file: BinaryIO | None = None
+        self._table: sql.Table | None = None
 
     def records(self, path: str, kind: str, start: int, end: int) -> Iterator[Any]:
         """Yield the records of a shard. Raises OSError where the file cannot be read, DamagedFile where it is damaged."""
+        if is_table(path):
+            yield from self._open_table(path).records(*((start, end) if kind == TABLE else ()))
+            return
         if kind == RECORDIO:
             from .formats import recordio
 
@@ -100,13 +109,23 @@ class Reader:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-        self._file, self._path = None, ""
+        if self._table is not None:
+            self._table.close()
+        self._file, self._table, self._path = None, None, ""
 
     def _open(self, path: str) -> BinaryIO:
         if self._file is None or self._path != path:
             self.close()
             self._file, self._path = open_binary(path), path
         return self._file
+
+    def _open_table(self, path: str) -> sql.Table:
+        if self._table is None or self._path != path:
+            from .formats import sql
+
+            self.close()
+            self._table, self._path = sql.Table(library("sqlalchemy", path), path), path
+        return self._table
 
     def _unpacked_lines(self, path: str, file: BinaryIO) -> Iterator[bytes]:
         module = _PACKED.get(os.path.splitext(path)[1].lower())
@@ -127,9 +146,11 @@ class Reader:
 
 
 def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int, int]]:
-    """Return the shards (path, kind, start, end) of a file, directory or pattern: one per file. Hidden files and those led by _
-    are left out. `format_name`: as the job file's `format`.
+    """Return the shards (path, kind, start, end) of a file, directory, pattern or table: one per file or table. Hidden files and those led
+    by _ are left out. `format_name`: as the job file's `format`.
     """
+    if is_table(place):
+        return [(place, WHOLE, 0, 0)]
     shards = []
     for path in _files(place):
         size = os.path.getsize(path)

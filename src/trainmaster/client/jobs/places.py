@@ -76,7 +76,9 @@ def client_side(engine: str) -> Any:
 def absolute(url: str, base: Path) -> str:
     """Return a URL, or a path relative to `base`, as one that means the same anywhere on this machine."""
     if URL.match(url):
-        return url
+        from trainmaster.data.formats import tables
+
+        return tables.absolute(url, str(base)) if tables.is_table(url) else url
     return os.path.normpath(base / os.path.expanduser(url)) + "/" * (url.endswith("/") and url != "/")
 
 

@@ -12,6 +12,7 @@ from trainmaster.client.jobs.places import URL
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP, Job
 from trainmaster.engines.registry import engine, is_mount
+from trainmaster.runtime.formats import is_table
 
 
 def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
@@ -38,7 +39,9 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
 def _check_schemes(job: Job) -> None:
     """Raise BadInput where a URL of the job can be opened by nothing that is installed; the master would find out later."""
     urls = {
-        f"inputs.{name}.url": source.url for name, source in job.inputs.items() if not source.format.startswith(HADOOP)
+        f"inputs.{name}.url": source.url
+        for name, source in job.inputs.items()
+        if not source.format.startswith(HADOOP) and not is_table(source.url)
     }
     urls |= {
         f"outputs.{name}.url": target.url
@@ -97,10 +100,12 @@ def _check_storage(url: str) -> None:
 def _check_inputs(job: Job, where: Backend, described: Job) -> None:
     if not job.inputs:
         return
+    from trainmaster.data.formats.tables import check as check_table
     from trainmaster.data.store.stores import local_path
 
     for name, source in job.inputs.items():
-        if is_mount(source.url, where.engine):
+        check_table(source, where.on_this_machine)
+        if is_mount(source.url, where.engine) or is_table(source.url):
             continue
         if source.format.startswith(HADOOP) or source.options:
             from trainmaster.data.formats.hadoop_formats import check

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.input.ranges import RangeSet
-from trainmaster.core.input.shards import ShardTable, failed_words, place_words
+from trainmaster.core.input.shards import TABLE, ShardTable, failed_words, place_words
 from trainmaster.core.machine.events import Recorded, whole
 
 _UNKNOWN = -1
@@ -237,11 +237,10 @@ class _Book:
         if self.fixed[index] == _UNKNOWN:
             self.fixed[index] = count
         elif self.fixed[index] != count:
-            path = self.table.shard(number).path
-            self._fault(
-                event,
-                f"shard {number} ({path}) had {self.fixed[index]} records at first and {count} now: the file was changed",
-            )
+            shard = self.table.shard(number)
+            place, kind = (place_words(shard._asdict()), "table") if shard.kind == TABLE else (shard.path, "file")
+            words = f"had {self.fixed[index]} records at first and {count} now: the {kind} was changed"
+            self._fault(event, f"shard {number} ({place}) {words}")
 
     def returned(self, event: Recorded, sets: Mapping[str, Mapping[str, Any]]) -> None:
         name = str(event.data.get("set") or "")  # "": the programs began anew

@@ -1,7 +1,8 @@
 """Exact accounting of one input that is read `as: shards`.
 
 Files are cut into shards: byte ranges of lines (read by Hadoop's rule: a line belongs to the shard in which it
-begins), ranges of chunks of a RecordIO file, row groups of a Parquet file, or a whole file where a format cannot be cut. A shard has an
+begins), ranges of chunks of a RecordIO file, row groups of a Parquet file, or a whole file where a format cannot be cut. A table of a
+database stands for one file, and is cut into ranges of its key. A shard has an
 *index* in the data and a *number* in the order of reading: number = epoch x shards + position, and a seeded permutation of each
 epoch maps positions to indexes. All books are kept in numbers, so that shards leased together and done together
 stay one range, shuffled or not.
@@ -15,7 +16,7 @@ those that a checkpoint set has seen.
 A shard whose readers keep failing is *set aside*, in every epoch in which it is not done: it is over, and not counted. `failed` has the
 attempts that failed on a shard before that, by its index, since it is the same bytes in every epoch.
 
-The first report fixes the number of records of a shard; a later report that differs (the file was changed) is named
+The first report fixes the number of records of a shard; a later report that differs (the file or table was changed) is named
 in its event.
 """
 
@@ -37,6 +38,7 @@ LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes,
 # Kinds that are formats, which the job names or a file's ending shows: start and end are bytes.
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 NAMED = (JSONL, CSV, RECORDIO, TFRECORD)
+TABLE = "table"  # start and end are keys
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -49,7 +51,8 @@ class File(Plain):
     """A file of the input. `groups`: its row groups, where it is Parquet and they were counted.
 
     `kind`: the kind of its shards; "": by the file's ending. `cuts`: the offsets at which the shards of a RecordIO file begin; none: it
-    is one shard.
+    is one shard. Of a table, whose path is its URL, `cuts` are the keys at which its shards begin, and `size` is the key at which the last
+    one ends; none: it is empty.
     """
 
     path: str
@@ -92,6 +95,8 @@ def place_words(shard: Mapping[str, Any]) -> str:
     """Return a shard's place in words, out of its `path`, `kind`, `start` and `end`: "data/a.csv, bytes 0 to 16,384"."""
     if shard["kind"] == LINES or shard["kind"] in NAMED:
         return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
+    if shard["kind"] == TABLE:
+        return f"{shard['path']}, keys {shard['start']:,} to {shard['end'] - 1:,}"
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
 
@@ -183,7 +188,7 @@ class ShardTable:
         kind = _kind(file)
         if _is_divided(file):
             return Shard(number, file.path, kind, piece * self._size, min(file.size, (piece + 1) * self._size))
-        if kind in NAMED:
+        if kind in NAMED or kind == TABLE:
             borders = (*(file.cuts or (0,)), file.size)
             return Shard(number, file.path, kind, borders[piece], borders[piece + 1])
         return Shard(number, file.path, kind, piece, piece + 1)
@@ -419,7 +424,7 @@ def _pieces(file: File, size: int) -> int:
         return file.groups or 0
     if _is_divided(file):
         return -(-file.size // size)
-    return len(file.cuts) or min(file.size, 1)
+    return len(file.cuts) if kind == TABLE else len(file.cuts) or min(file.size, 1)
 
 
 def fitting_size(amount: int) -> int:

@@ -249,7 +249,7 @@ class Input(Section):
     """Data that the programs read."""
 
     name: str = key("the input's name", "name")
-    url: str = key("where it is; may hold *, ? and [..]", "text")
+    url: str = key("where it is; may hold *, ? and [..], or name a table: sqlite:///FILE?table=NAME", "text")
     as_: str = key(
         "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself",
         "download | list | stream | shards | mount", "download", default="download",
@@ -279,6 +279,10 @@ class Input(Section):
     split: str = key(
         "again: each generation divides the files anew; whole: every task has all",
         "again | whole", "again; an elastic role must say it for download, list and stream", default="again",
+    )  # fmt: skip
+    key: str = key(
+        "of a table: the column by whose ranges it is cut, of whole numbers, unique and without nulls",
+        "text", "the table's primary key", default="",
     )  # fmt: skip
 
 
