@@ -82,7 +82,7 @@ TO_WORKER = {
     "callbacks": "my_callbacks", "custom_data_reader": "MyReader", "prediction_outputs_processor": "Sink",
     "data_reader_params": "columns=['a']; label='b'", "minibatch_size": "32", "get_model_steps": "2", "grads_to_wait": "3",
     "sync_version_tolerance": "1", "embedding_size": "1000000", "evaluation_steps": "50", "log_loss_steps": "10", "max_step": "7",
-    "checkpoint_steps": "100", "log_level": "DEBUG", "num_epochs": "2",
+    "checkpoint_steps": "100", "log_level": "DEBUG", "num_epochs": "2", "use_async": "true", "lr_staleness_modulation": "true",
 }  # fmt: skip
 # Each other flag: further flags, the engine, and what the job then has.
 MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
@@ -93,10 +93,6 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
                                  {"inputs.training.url": "records://1000/256"}),
     "num_epochs": (["--num_epochs=3"], "local", {"inputs.training.epochs": 3}),
     "distribution_strategy": ([ALLREDUCE], "local", {f"{W}.replicas": {"min": 1, "max": 2}, f"{W}.restart.scope": "task"}),
-    "use_async": ([SERVERS, "--use_async=yes"], "local",
-                  {"roles.ps.command": ["python", "-m", "trainmaster.ps", "--use_async", "true"]}),
-    "lr_staleness_modulation": ([SERVERS, "--lr_staleness_modulation=true"], "local",
-                                {"roles.ps.command": ["python", "-m", "trainmaster.ps", "--lr_staleness_modulation", "true"]}),
     "checkpoint_dir": (["--checkpoint_dir=saved"], "local", {"checkpoint.url": "TMP/saved", "checkpoint.keep": 999_999_999}),
     "keep_checkpoint_max": (["--keep_checkpoint_max=5"], "local", {"checkpoint.keep": 5, "checkpoint.path": "checkpoint"}),
     "checkpoint_dir_for_init": (["--checkpoint_dir_for_init=data"], "yarn",
@@ -107,7 +103,8 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "job_name": (["--job_name=iris-1"], "local", {"name": "iris-1"}),
     "num_workers": ([ALLREDUCE, "--num_workers=4"], "local", {f"{W}.replicas": {"min": 1, "max": 4}}),
     "num_ps_pods": ([SERVERS, "--num_ps_pods=2"], "local",
-                    {"roles.ps.replicas.max": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"}}),
+                    {"roles.ps.replicas.max": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"},
+                     "roles.ps.command": ["python", "-m", "trainmaster.ps"], "roles.ps.ports": {"ps": 0}}),
     "num_evaluators": ([PROGRAM, "--num_evaluators=1", "--validation_data=data"], "local",
                        {"roles.evaluator.command": "python train.py", "roles.evaluator.counts": False,
                         "inputs.validation.to": ["evaluator"]}),
@@ -275,7 +272,13 @@ def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
     assert "ps" not in job("--num_ps_pods=1").described.job.roles
     assert "--num_ps_pods: Local has no servers" in job("--num_ps_pods=1").remarks
     assert "ps" not in job(verb="evaluate").described.job.roles
-    assert value(job("--num_ps_pods=2", verb="evaluate"), "roles.ps.replicas.max") == 2
+    assert value(job("--num_ps_pods=2", verb="predict"), "roles.ps.replicas.max") == 2
+
+
+def test_one_worker_evaluates_and_several_predict() -> None:
+    assert value(job("--num_workers=3", verb="evaluate"), f"{W}.replicas.max") == 1
+    assert "--num_workers: one worker evaluates all data" in job("--num_workers=3", verb="evaluate").remarks
+    assert value(job("--num_workers=3", verb="predict"), f"{W}.replicas") == {"min": 1, "max": 3}
 
 
 @pytest.mark.parametrize("verb", ALL)
@@ -441,7 +444,8 @@ def test_true_and_false_may_stand_behind_a_flag_or_not() -> None:
     for words in (["--use_async"], ["--use_async", "true"], ["--use_async=T"]):
         done = tm_says("train", *BASIC["train"][:3], *words, "--dry-run")
         assert done.exit_code == 0, done.output
-        assert yaml.safe_load(done.stdout)["roles"]["ps"]["command"][-2:] == ["--use_async", "true"]
+        command = yaml.safe_load(done.stdout)["roles"]["worker"]["command"]
+        assert command[command.index("--use_async") + 1] == "true"
 
 
 def test_an_older_name_of_the_feed_is_the_feed() -> None:

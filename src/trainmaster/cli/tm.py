@@ -49,6 +49,7 @@ COMMANDS = {
     "doctor": "whether this machine is ready",
     "cluster": "what a cluster has free; clusters to try an engine",
     "image": "images for jobs on Kubernetes",
+    "zoo": "model zoos: begin one, make it an image",
     "elasticdl": "ElasticDL's command line, word for word",
     "completion": "completion of commands and jobs for a shell",
 }

@@ -42,7 +42,7 @@ Words = Mapping[str, Said]  # flag -> its value, of those that were written
 _DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # verb -> the input that is read in shards
 _KEEP_ALL = 999_999_999  # sets: all of them
 _IN_IMAGES = "/"  # the directory in which images of ElasticDL's users begin
-_ONE_WORKER = Said("1", f"--distribution_strategy {ALONE}", False)
+_ONE_WORKER = Said("1", "the one worker", False)
 _RECORDS = re.compile(r"records://\d+")
 _KNOWN_ENDINGS = (
     ".csv",
@@ -152,7 +152,7 @@ class _Builder:
         least |= {"grads_to_wait": 1}
         for name, option in self.words.items():
             kind = BY_NAME[name].metavar
-            if kind == "N":
+            if kind in ("N", "BYTES"):
                 count(option, least.get(name, 0))
             elif kind == "[true|false]":
                 values.boolean(option)
@@ -175,6 +175,10 @@ class _Builder:
         return strategy
 
     def _workers(self) -> Said:
+        if self.verb == EVALUATE:  # metrics are of all data, so one worker has them
+            if self._has("num_workers") and self._count("num_workers") > 1:
+                self.draft.remark("--num_workers: one worker evaluates all data")
+            return _ONE_WORKER
         is_single = self.strategy == ALONE and self.verb == TRAIN and not self.is_own_program
         if is_single and self._has("num_workers") and self._count("num_workers") > 1:
             mend = f"leave it out, or write --distribution_strategy {ALLREDUCE}"
@@ -249,13 +253,9 @@ class _Builder:
 
     def _zoo_command(self, role: str) -> tuple[Any, ...]:
         """Return a command of ours and the flags that made it."""
-        if role == "ps":
-            names = [
-                name
-                for name in ("grads_to_wait", "sync_version_tolerance", "use_async", "lr_staleness_modulation")
-                if self._has(name)
-            ]
-            return ["python", "-m", "trainmaster.ps", *self._rewritten(names)], self.always
+        if role == "ps":  # the workers tell it how updates are applied
+            self._set(("roles", "ps", "ports"), ["ps"])
+            return ["python", "-m", "trainmaster.ps"], self.always
         for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
             if not self._has(name):
                 raise BadInput(
