@@ -1,4 +1,17 @@
-"""Models that are described in one file each: finding, checking and loading such a file.
+"""Models that are described in one file each: finding and checking such a file, and training, evaluating and predicting with it.
 
-What is here runs in users' programs too, so it needs the standard library only. A fault that the user can mend is a `BadModel`.
+    python -m trainmaster.zoo train --model_zoo zoo --model_def iris.custom_model --training_data iris.csv --output model
+
+What is here runs in users' programs. It needs the standard library and NumPy only, and of frameworks what the model uses:
+`data.tensorflow_feed`, `models.keras_model` and `models.torch_model` import theirs, and are imported when the model is known. A fault that
+the user can mend is a `BadModel`.
+
+A model file finds `Mode` here, and ElasticDL's callbacks in `callbacks`.
 """
+
+from __future__ import annotations
+
+from .modes import Metadata as Metadata
+from .modes import Mode as Mode
+
+__all__ = ["Metadata", "Mode"]

@@ -7,7 +7,7 @@ in it. The other parts are names in the same file, or "dir.module.name" in anoth
 |---|---|---|
 | `custom_model` | `f(**model_params)`, gives a Keras model or a PyTorch module; or a class of these | train, evaluate, predict |
 | `loss` | `f(labels, predictions)` | train |
-| `optimizer` | `f()`, gives an optimizer | train |
+| `optimizer` | `f()`, gives an optimizer; for PyTorch `f(parameters)` | train |
 | `feed`, older `dataset_fn` | `f(dataset, mode, metadata)` | train, evaluate, predict |
 | `eval_metrics_fn` | `f()`, gives {name: metric or function} | evaluate, and train with evaluation |
 | `callbacks` | `f()`, gives a list | |
@@ -59,7 +59,7 @@ _BY_TASK = {part for parts in NEEDED.values() for part in parts}  # the other pa
 # Part -> the arguments that it is called with: by position, by name.
 _CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loss": (("labels", "predictions"), ()),
-    "optimizer": ((), ()),
+    "optimizer": ((), ()),  # or, for PyTorch, with the parameters
     "feed": (("dataset", "mode", "metadata"), ()),
     "eval_metrics_fn": ((), ()),
     "callbacks": ((), ()),
@@ -140,7 +140,7 @@ def check_params(model_file: ModelFile, params: Mapping[str, Any]) -> None:
         mend = f"it takes {', '.join(known)}" if known else "it takes none"
         raise BadModel(
             f"{model.__name__} cannot be called with these model_params: {error}",
-            place=_place(model_file.path, model),
+            place=place_of(model_file.path, model),
             mend=did_you_mean(unknown[0], known, mend) if unknown else mend,
         ) from None
 
@@ -278,7 +278,7 @@ def _part(zoo: str, module: ModuleType, path: str, part: str, name: str, *, is_n
         return value
     if part == "prediction_outputs_processor":
         if not callable(getattr(value, "process", None)):
-            raise BadModel(f"{name} must have a method process(predictions, worker_id)", place=_place(path, value))
+            raise BadModel(f"{name} must have a method process(predictions, worker_id)", place=place_of(path, value))
     else:
         _check_call(value, path, name, part)
     return value
@@ -302,7 +302,7 @@ def _check_model(model: Any, path: str, name: str) -> None:
     if isinstance(model, type):
         if not _is_model_class(model):
             mend = "derive it from keras.Model or torch.nn.Module, or name a function that returns a model"
-            raise BadModel(f"the class {name} is not a model", place=_place(path, model), mend=mend)
+            raise BadModel(f"the class {name} is not a model", place=place_of(path, model), mend=mend)
     elif _is_model_class(type(model)):
         mend = f"write a function that returns it, and name that: def {MODEL}(): return ..."
         raise BadModel(f"{name} is a model, and must be a function or class that makes one", place=path, mend=mend)
@@ -321,11 +321,20 @@ def _check_call(value: Any, path: str, name: str, part: str) -> None:
     if not callable(value):
         raise BadModel(f"{name} must be a function, called as {call}, and is {_kind(value)}", place=path)
     signature = _signature(value)
+    if part == "optimizer" and takes_parameters(value):
+        return
     try:
         if signature is not None:
             signature.bind(*positional, **dict.fromkeys(named))
     except TypeError as error:
-        raise BadModel(f"{name} cannot be called as {call}: {error}", place=_place(path, value)) from None
+        raise BadModel(f"{name} cannot be called as {call}: {error}", place=place_of(path, value)) from None
+
+
+def takes_parameters(optimizer: Any) -> bool:
+    """Tell whether the first argument of an optimizer's function is the parameters to optimize, as PyTorch has it."""
+    signature = _signature(optimizer)
+    first = next(iter(signature.parameters), "") if signature is not None else ""
+    return first in ("parameters", "params")
 
 
 def _signature(value: Any) -> inspect.Signature | None:
@@ -342,7 +351,7 @@ def _kind(value: Any) -> str:
     return f"of type {type(value).__name__}"
 
 
-def _place(path: str, value: Any) -> str:
+def place_of(path: str, value: Any) -> str:
     """Return where a function or class is defined, as well as it is known."""
     code = getattr(value, "__code__", None)
     if code is not None:

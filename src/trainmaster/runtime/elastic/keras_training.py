@@ -110,9 +110,16 @@ class Training:
         While there is none to lease, this member takes part without a batch, and gets those that another one loses or leaves. `shuffle`,
         `seed` and `drop_last` are those of `runtime.shards(...).batches`, `options` those of `runtime.shards`.
         """
-        source = _Patient(shards(name, **options)._source(), self)
-        self._sources.append(source)
+        source = self.patient(shards(name, **options)._source())
         return batches_of(source, size, shuffle, seed, drop_last)
+
+    def patient(self, source: Any) -> Any:
+        """Return a source of the shards that `source` leases, which takes part in the others' steps while it waits for one.
+
+        Whoever leases by it asks for no shard in another thread while a step runs, unless without waiting. `finish` closes it.
+        """
+        self._sources.append(_Patient(source, self))
+        return self._sources[-1]
 
     def take_part(self) -> bool:
         """Take part in a step without a batch. Return False where nobody had one, and the members are the same as before."""

@@ -1,0 +1,121 @@
+"""`evaluate` and `predict`: what is done with a model that is trained.
+
+*Predictions* of a shard are one file, `shard-NNNNNNNN.jsonl`, with a line of JSON for each example, in the feed's order: a number or a
+list, or a dictionary by output. It is written under another name, and renamed once it is whole. A shard that is read again gives the same
+file.
+In a job the output's directory is that of one attempt, and what an attempt leaves that fails is dropped: there shards are done when all
+are written, just before the program ends. A directory of `--output` outlasts the program, so there each shard is done at once.
+
+The processor gets the predictions of each batch, so those of each record once; those of a shard that is read again, again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .. import runtime
+from .data.batches import window_batches
+from .data.records import Window, Windows
+from .errors import BadModel
+from .evaluating import Evaluation
+from .modes import Mode
+from .reading import reader_of, whole_of
+from .starting import FLAG, initialise
+
+
+def evaluate(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> int:
+    """Evaluate: the first worker alone does, for metrics are of all data. Return the program's exit status."""
+    task = runtime.task()
+    if task.index:
+        say(f"{task.role}:0 evaluates; there is nothing to do for {task.key}")
+        return 0
+    _require_start(flags, "evaluate")
+    evaluation = Evaluation(
+        whole_of("validation", flags, model.parts, params, task.world == 1), model, flags["minibatch_size"]
+    )
+    first = evaluation.first_batch()
+    model.build(first.features)
+    step = initialise(model, flags["checkpoint_dir_for_init"])
+    evaluation.run(step)
+    evaluation.finish()
+    return 0
+
+
+def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> int:
+    """Predict with the records that this worker gets. Return the program's exit status."""
+    task, parts = runtime.task(), model.parts
+    _require_start(flags, "predict")
+    own = os.environ.get("TRAINMASTER_OUTPUT_PREDICTIONS", "")
+    directory = own or flags["output"]
+    if not directory and parts.prediction_outputs_processor is None:
+        mend = "give --output, or a PredictionOutputsProcessor in the model file"
+        raise BadModel("nothing takes the predictions", mend=mend)
+    source, form = reader_of("prediction", flags, parts, params, task.world > 1)
+    windows = Windows(source, form, 0)
+    record = windows.first_record()
+    if record is None:
+        say("no records are left for this worker")
+        return 0
+    form.describe(record)
+    size = flags["minibatch_size"]
+    feed = model.feed(Mode.PREDICTION, form.metadata, size, record, getattr(form, "types", None))
+    processor = parts.prediction_outputs_processor() if parts.prediction_outputs_processor is not None else None
+    written: list[Window] = []
+    examples = 0
+    while (window := windows.next(wait=not written)) is not None:
+        rows: list[Any] = []
+        for batch in window_batches(window, feed):
+            if not examples:
+                model.build(batch.features)
+                initialise(model, flags["checkpoint_dir_for_init"])
+            predictions = model.numbers(model.outputs(batch.features))
+            if processor is not None:
+                processor.process(predictions, task.index)
+            if directory:
+                rows += _rows(predictions, batch.size)
+            examples += batch.size
+            runtime.progress(examples=examples)
+        if directory:
+            _write(directory, window.first.number, rows)
+        if own:
+            written.append(window)
+        else:
+            window.done()
+    for window in written:
+        window.done()
+    windows.close()
+    say(f"predicted {examples} examples")
+    return 0
+
+
+def _require_start(flags: dict[str, Any], task: str) -> None:
+    if not flags["checkpoint_dir_for_init"]:
+        mend = "name a directory of checkpoints, an exported model, or a file of weights"
+        raise BadModel(f"{task} needs a trained model", place=FLAG, mend=mend)
+
+
+def _rows(predictions: Any, size: int) -> Iterator[Any]:
+    """Yield the predictions of each example, as JSON can hold them."""
+    if isinstance(predictions, dict):
+        columns = {name: list(_rows(part, size)) for name, part in predictions.items()}
+        yield from ({name: column[row] for name, column in columns.items()} for row in range(size))
+    elif isinstance(predictions, list | tuple):
+        yield from map(list, zip(*(_rows(part, size) for part in predictions), strict=True))
+    else:
+        yield from predictions.tolist()
+
+
+def _write(directory: str, number: int, rows: list[Any]) -> None:
+    """Write the file of a shard."""
+    os.makedirs(directory, exist_ok=True)
+    name = f"shard-{number:08}.jsonl"
+    draft = os.path.join(directory, f".{name}.part-{os.getpid()}")
+    with open(draft, "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, os.path.join(directory, name))

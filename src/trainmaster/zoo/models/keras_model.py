@@ -1,0 +1,213 @@
+"""A Keras 3 model, with TensorFlow or PyTorch behind Keras. Importing this module imports keras."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy
+
+from ..errors import BadModel
+from ..model_file import ModelFile, place_of
+from . import losses
+
+BACKENDS = ("tensorflow", "torch")
+WEIGHTS_FILES = (".keras", ".weights.h5", ".h5")
+MODEL_FILE, SAVED_MODEL = "model.keras", "saved_model"
+
+
+class KerasModel:
+    """A model, and the optimizer that trains it (None where it is not trained)."""
+
+    kind = "keras"
+    weights_files = WEIGHTS_FILES
+    model_files = (MODEL_FILE,)
+
+    def __init__(self, model: Any, parts: ModelFile) -> None:
+        self.backend = keras.backend.backend()
+        if self.backend not in BACKENDS:
+            raise BadModel(f"Keras's backend is {self.backend}", mend=f"set KERAS_BACKEND to {' or '.join(BACKENDS)}")
+        self.model, self.parts = model, parts
+        self.optimizer: Any = None
+        self._example: Any = None  # features of one example
+        self._step = self._by_tensorflow() if self.backend == "tensorflow" else self._step_by_torch
+        self._predict = self._predict_plainly
+
+    # -- its data --
+
+    def feed(self, mode: str, metadata: Any, size: int, record: Any, types: Any = None) -> Any:
+        """Return the feed of batches of `size` examples. `record`: the first one; `types`: those that a custom reader tells."""
+        if self.backend == "tensorflow":
+            from ..data.tensorflow_feed import TensorFlowFeed
+
+            return TensorFlowFeed(self.parts.feed, mode, metadata, size, record, types)
+        from ..data.torch_feed import TorchFeed
+
+        return TorchFeed(self.parts.feed, mode, metadata, size)
+
+    # -- training --
+
+    def build(self, features: Any) -> None:
+        """Make the weights of a model that learns the form of its input from a first batch."""
+        self.model(features)
+        self._example = _example(features)
+
+    def prepare_training(self) -> None:
+        """Make the optimizer, of a model that is built."""
+        optimizer = self.parts.optimizer()
+        if not hasattr(optimizer, "apply"):
+            raise BadModel(
+                f"the optimizer is a {type(optimizer).__name__}, and one of Keras 3 is due",
+                place=place_of(self.parts.path, self.parts.optimizer),
+            )
+        self.optimizer = self.model.optimizer = optimizer
+        self.optimizer.build(self.model.trainable_variables)
+
+    def check_loss(self, features: Any, labels: Any, size: int) -> None:
+        """Raise BadModel where the loss has a wrong shape for a batch."""
+        losses.check(self.parts.loss(labels, self.model(features)), size, self.parts)
+
+    def step(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
+        """Train with a batch. Return the loss before it, and its parts by name where there are several."""
+        total, parts = self._step(features, labels)
+        return float(total), {name: float(part) for name, part in parts.items()}
+
+    def loss_of(self, features: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the loss of a batch in training, with the losses of the model's own layers, and its parts."""
+        value = self.parts.loss(labels, self.model(features, training=True))
+        total, parts = losses.total(value, keras.ops.mean)
+        for own in self.model.losses:
+            total = total + own
+        return total, parts
+
+    def _by_tensorflow(self) -> Callable[[Any, Any], Any]:
+        import tensorflow as tf
+
+        def step(features: Any, labels: Any) -> Any:
+            with tf.GradientTape() as tape:
+                total, parts = self.loss_of(features, labels)
+            trained = self.model.trainable_variables
+            self.optimizer.apply(tape.gradient(total, [variable.value for variable in trained]), trained)
+            return total, parts
+
+        def predict(features: Any) -> Any:
+            return self.model(features, training=False)
+
+        self._predict = tf.function(predict, reduce_retracing=True)
+        traced: Callable[[Any, Any], Any] = tf.function(step, reduce_retracing=True)
+        return traced
+
+    def _step_by_torch(self, features: Any, labels: Any) -> Any:
+        import torch
+
+        self.model.zero_grad()
+        total, parts = self.loss_of(features, labels)
+        total.backward()
+        trained = self.model.trainable_variables
+        gradients = [variable.value.grad for variable in trained]
+        with torch.no_grad():
+            self.optimizer.apply(gradients, trained)
+        return total.detach(), {name: part.detach() for name, part in parts.items()}
+
+    # -- predicting --
+
+    def outputs(self, features: Any) -> Any:
+        """Return the model's outputs for a batch, as tensors."""
+        return self._predict(features)
+
+    def _predict_plainly(self, features: Any) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return self.model(features, training=False)
+
+    @staticmethod
+    def numbers(tensors: Any) -> Any:
+        """Return tensors as NumPy arrays."""
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, tensors)
+
+    # -- keeping --
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a checkpoint must have."""
+        known = {id(variable) for variable in self.model.weights}
+        seeds = [variable for variable in self.model.variables if id(variable) not in known]
+        return {
+            "kind": self.kind, "model": self.model, "optimizer": self.optimizer, "example": self._example,
+            "seeds": [keras.ops.convert_to_numpy(variable) for variable in seeds],
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what a checkpoint has: of the optimizer only where there is one. Raises BadModel where it is another model's."""
+        if not self.model.built and state.get("example") is not None:
+            self.build(keras.tree.map_structure(_tensor, state["example"]))
+        try:
+            self.model.set_weights(state["model"])
+            if self.optimizer is not None:
+                for variable, value in zip(self.optimizer.variables, state["optimizer"], strict=True):
+                    variable.assign(value)
+            known = {id(variable) for variable in self.model.weights}
+            seeds = [variable for variable in self.model.variables if id(variable) not in known]
+            for variable, value in zip(seeds, state["seeds"], strict=False):
+                variable.assign(value)
+        except ValueError as error:
+            raise BadModel(f"the checkpoint is of another model or optimizer: {error}") from None
+
+    def load_weights(self, path: str) -> None:
+        """Take the weights of a file. Raises BadModel."""
+        try:
+            self.model.load_weights(path)
+        except (ValueError, OSError, KeyError) as error:
+            raise BadModel(
+                f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
+            ) from None
+
+    def export(self, directory: str) -> list[str]:
+        """Write the model into a directory, for plain Keras and TensorFlow. Return the paths. A path is there once it is whole."""
+        os.makedirs(directory, exist_ok=True)
+        draft, path = os.path.join(directory, f".part-{MODEL_FILE}"), os.path.join(directory, MODEL_FILE)
+        self.model.save(draft)
+        os.replace(draft, path)
+        if self.backend != "tensorflow":
+            return [path]
+        draft, saved = os.path.join(directory, f".part-{SAVED_MODEL}"), os.path.join(directory, SAVED_MODEL)
+        shutil.rmtree(draft, ignore_errors=True)
+        self.model.export(draft, verbose=False, input_signature=self._signature())
+        shutil.rmtree(saved, ignore_errors=True)
+        os.rename(draft, saved)
+        return [path, saved]
+
+    def _signature(self) -> Any:
+        """Return the form of the input of a model that does not say it, None of one that does."""
+        if getattr(self.model, "inputs", None) or self._example is None:
+            return None
+        import tensorflow as tf
+
+        return [keras.tree.map_structure(
+            lambda value: tf.TensorSpec([None, *value.shape[1:]], tf.as_dtype(value.dtype) if value.dtype.kind not in "SU" else tf.string),
+            self._example,
+        )]  # fmt: skip
+
+
+def _example(features: Any) -> Any:
+    """Return the first example of a batch as arrays that a checkpoint can have; None where it has no such form."""
+
+    def first(tensor: Any) -> Any:
+        array = numpy.asarray(keras.ops.convert_to_numpy(tensor[:1]))
+        return numpy.array(array.tolist()) if array.dtype.hasobject else array
+
+    try:
+        return keras.tree.map_structure(first, features)
+    except (TypeError, ValueError, AttributeError):  # sparse and ragged tensors
+        return None
+
+
+def _tensor(array: Any) -> Any:
+    if array.dtype.kind in "SU":
+        import tensorflow as tf
+
+        return tf.constant(array.tolist())
+    return keras.ops.convert_to_tensor(array)

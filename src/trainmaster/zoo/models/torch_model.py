@@ -1,0 +1,150 @@
+"""A PyTorch module. Importing this module imports torch."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import torch
+
+from ..data.torch_feed import TorchFeed
+from ..errors import BadModel
+from ..model_file import ModelFile, place_of, takes_parameters
+from . import losses
+
+MODEL_FILE, PROGRAM = "model.pt", "model.pt2"
+
+
+class TorchModel:
+    """A module, and the optimizer that trains it (None where it is not trained). It is on the GPU where there is one."""
+
+    kind = "torch"
+    weights_files = (".pt", ".pth")
+    model_files = (MODEL_FILE,)
+
+    def __init__(self, model: torch.nn.Module, parts: ModelFile) -> None:
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model, self.parts = model.to(self._device), parts
+        self.optimizer: Any = None
+        self._example: Any = None  # features of one batch
+
+    # -- its data --
+
+    def feed(self, mode: str, metadata: Any, size: int, record: Any, types: Any = None) -> Any:
+        """Return the feed of batches of `size` examples."""
+        return TorchFeed(self.parts.feed, mode, metadata, size)
+
+    # -- training --
+
+    def build(self, features: Any) -> None:
+        """Make the weights of lazy layers by a first batch."""
+        self._example = self._placed(features)
+        self.outputs(features)
+
+    def prepare_training(self) -> None:
+        """Make the optimizer, of a model that is built."""
+        place = place_of(self.parts.path, self.parts.optimizer)
+        if not takes_parameters(self.parts.optimizer):
+            mend = "write def optimizer(parameters): return torch.optim.SGD(parameters, lr=0.1)"
+            raise BadModel("the optimizer of a PyTorch model must take its parameters", place=place, mend=mend)
+        optimizer = self.parts.optimizer(self.model.parameters())
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise BadModel(f"the optimizer is a {type(optimizer).__name__}, and one of PyTorch is due", place=place)
+        self.optimizer = optimizer
+        vars(self.model)["optimizer"] = optimizer  # for callbacks
+
+    def check_loss(self, features: Any, labels: Any, size: int) -> None:
+        """Raise BadModel where the loss has a wrong shape for a batch."""
+        losses.check(self.parts.loss(self._placed(labels), self.outputs(features)), size, self.parts)
+
+    def step(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
+        """Train with a batch. Return the loss before it, and its parts by name where there are several."""
+        self.optimizer.zero_grad(set_to_none=True)
+        result = self.backward(features, labels)
+        self.optimizer.step()
+        return result
+
+    def backward(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
+        """Compute the gradients of a batch. Return its loss, and the parts of it."""
+        self.model.train()
+        value = self.parts.loss(self._placed(labels), self.model(self._placed(features)))
+        total, parts = losses.total(value, torch.mean)
+        total.backward()
+        return float(total.detach()), {name: float(part.detach()) for name, part in parts.items()}
+
+    # -- predicting --
+
+    def outputs(self, features: Any) -> Any:
+        """Return the model's outputs for a batch, as tensors."""
+        self.model.eval()
+        with torch.no_grad():
+            return self.model(self._placed(features))
+
+    @staticmethod
+    def numbers(tensors: Any) -> Any:
+        """Return tensors as NumPy arrays."""
+        return _mapped(lambda tensor: tensor.detach().cpu().numpy(), tensors)
+
+    def _placed(self, tensors: Any) -> Any:
+        return _mapped(lambda tensor: tensor.to(self._device), tensors)
+
+    # -- keeping --
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a checkpoint must have."""
+        return {"kind": self.kind, "model": self.model, "optimizer": self.optimizer, "seed": torch.get_rng_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what a checkpoint has: of the optimizer only where there is one. Raises BadModel where it is another model's."""
+        try:
+            self.model.load_state_dict(state["model"])
+            if self.optimizer is not None:
+                self.optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise BadModel(f"the checkpoint is of another model or optimizer: {error}") from None
+        torch.set_rng_state(state["seed"])
+
+    def load_weights(self, path: str) -> None:
+        """Take the weights of a file with a state dict. Raises BadModel."""
+        try:
+            self.model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own
+            raise BadModel(
+                f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
+            ) from None
+
+    def export(self, directory: str) -> list[str]:
+        """Write the model's state dict, and it as a program of `torch.export`, into a directory. Return the paths.
+
+        A path is there once it is whole. A model that `torch.export` cannot take has its state dict alone, and a line says why.
+        """
+        os.makedirs(directory, exist_ok=True)
+        paths = [os.path.join(directory, MODEL_FILE)]
+        draft = os.path.join(directory, f".part-{MODEL_FILE}")
+        torch.save(self.model.state_dict(), draft)
+        os.replace(draft, paths[0])
+        if self._example is None:
+            return paths
+        draft, path = os.path.join(directory, f".part-{PROGRAM}"), os.path.join(directory, PROGRAM)
+        self.model.eval()
+        shapes = (_mapped(lambda tensor: {0: torch.export.Dim.AUTO}, self._example),)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.export.save(torch.export.export(self.model, (self._example,), dynamic_shapes=shapes), draft)
+        except Exception as error:  # noqa: BLE001  whatever the model's own code raises when it is traced
+            first = str(error).strip().partition("\n")[0]
+            print(f"the model is exported as its state dict alone: torch.export cannot take it: {first}", flush=True)
+            return paths
+        os.replace(draft, path)
+        return [*paths, path]
+
+
+def _mapped(function: Any, tensors: Any) -> Any:
+    """Return a structure with function(tensor) for each tensor."""
+    if isinstance(tensors, dict):
+        return {key: _mapped(function, value) for key, value in tensors.items()}
+    if isinstance(tensors, tuple | list):
+        return type(tensors)(_mapped(function, value) for value in tensors)
+    return function(tensors) if isinstance(tensors, torch.Tensor) else tensors
