@@ -17,11 +17,11 @@ from trainmaster.cli.statuses import FAULT, INTERRUPTED
 from trainmaster.ignored_interrupts import repeat_ignored
 from trainmaster.lazy import lazily
 
-SUBMITTING = ("run", "submit", "retry")
+SUBMITTING = ("run", "submit", "retry", "train", "evaluate", "predict")
 _NEW = 50_000  # objects between two collections: imports make a hundred thousand and no garbage, and collecting takes a tenth of their time
 _DIALECTS = {"--xlearning", "--submarine"}
 DEFAULT, OF_DIALECTS = "local", "yarn"  # engines; of the command lines of systems of YARN
-_NOT_AFTER_ALL = {"-h", "--help", "--dry-run"}
+_NOT_AFTER_ALL = {"-h", "--help", "--dry-run", "--yaml"}
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
@@ -65,7 +65,11 @@ def submits(arguments: Sequence[str]) -> str:
     """Return the engine of the job that the arguments seem to submit; "" where they submit none."""
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     command = next((word for word in ours if not word.startswith("-")), "")
-    if command not in SUBMITTING or len(arguments) == 1 or _NOT_AFTER_ALL.intersection(ours):
+    if (
+        command not in SUBMITTING
+        or len(arguments) == 1
+        or _NOT_AFTER_ALL.intersection(word.partition("=")[0] for word in ours)
+    ):
         return ""
     named = " ".join(ours).partition("--engine")[2][1:].partition(" ")[0]
     return named or (OF_DIALECTS if _DIALECTS.intersection(ours) else DEFAULT)

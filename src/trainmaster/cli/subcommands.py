@@ -10,7 +10,7 @@ import click
 
 
 class Subcommands(click.Group):
-    """`table`: name -> what it does; `tm NAME ONE` is in the module `NAME_ONE`."""
+    """`table`: name -> what it does; `tm NAME ONE` is in the module `NAME.ONE`."""
 
     def __init__(self, *args: Any, table: Mapping[str, str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -22,7 +22,7 @@ class Subcommands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._table:
             return None
-        command: click.Command = import_module(f"trainmaster.cli.commands.{self.name}_{name}").command
+        command: click.Command = import_module(f"trainmaster.cli.commands.{self.name}.{name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -21,6 +21,9 @@ from trainmaster.cli.statuses import BAD_INPUT, FAULT, INTERRUPTED
 COMMANDS = {
     "run": "start a job and watch it",
     "submit": "start a job and return",
+    "train": "train a model of a model zoo",
+    "evaluate": "evaluate a trained model",
+    "predict": "predict data with a trained model",
     "list": "the jobs there are, newest first",
     "status": "how a job is doing, or how it ended",
     "top": "jobs live in the terminal",
@@ -46,6 +49,8 @@ COMMANDS = {
     "doctor": "whether this machine is ready",
     "cluster": "what a cluster has free; clusters to try an engine",
     "image": "images for jobs on Kubernetes",
+    "zoo": "model zoos: begin one, make it an image",
+    "elasticdl": "ElasticDL's command line, word for word",
     "completion": "completion of commands and jobs for a shell",
 }
 

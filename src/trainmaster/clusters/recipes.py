@@ -103,10 +103,30 @@ def build(
             shutil.copyfile(requirements, place / REQUIREMENTS)
         if archive is not None:
             shutil.copyfile(archive, place / ARCHIVE)
-        command = [chosen, *TOOLS[chosen], "--tag", name, "--file", str(place / "Containerfile"), *more, folder]
-        status = subprocess.run(command, stdout=sys.stderr.fileno(), check=False).returncode
+        build_folder(chosen, name, place, place / "Containerfile", more, "see the recipe: tm image build --print")
+
+
+def build_folder(
+    chosen: str, name: str, folder: Path, recipe: Path, more: Sequence[str] = (), advice: str = ""
+) -> None:
+    """Build the image `name` of a directory by a recipe in it; the tool's own words go to stderr. Raises EngineFailed where it fails."""
+    command = [chosen, *TOOLS[chosen], "--tag", name, "--file", str(recipe), *more, str(folder)]
+    _run(command, f"could not build {name}", advice or f"see the recipe: {recipe}")
+
+
+def push(chosen: str, name: str) -> None:
+    """Push the image `name` to where its name leads; the tool's own words go to stderr. Raises EngineFailed where it fails."""
+    _run(
+        [chosen, "push", name],
+        f"could not push {name}",
+        f"log in first where the registry wants it: {chosen} login REGISTRY",
+    )
+
+
+def _run(command: Sequence[str], failure: str, advice: str) -> None:
+    status = subprocess.run(command, stdout=sys.stderr.fileno(), check=False).returncode
     if status:
         raise EngineFailed(
-            f"{chosen} could not build {name}: it exited with {status}",
-            mend="its own words are above; see the recipe: tm image build --print", anchor="image-build",
+            f"{command[0]} {failure}: it exited with {status}",
+            mend=f"its own words are above; {advice}", anchor="image-build",
         )  # fmt: skip

@@ -113,7 +113,7 @@ def load(
         if part not in DEFAULT_NAMES:
             mend = did_you_mean(part, list(DEFAULT_NAMES), f"the parts are {', '.join(DEFAULT_NAMES)}")
             raise BadModel(f"a model file has no part {part}", mend=mend)
-    path, module_name, symbol = _locate(zoo, model_def, "model_def")
+    path, module_name, symbol = locate(zoo, model_def, "model_def")
     module = _import(zoo, path, module_name)
     model = _named(module, path, symbol, MODEL, f"model_def: {model_def}")
     _check_model(model, path, symbol)
@@ -148,7 +148,7 @@ def check_params(model_file: ModelFile, params: Mapping[str, Any]) -> None:
 # -- where it is --
 
 
-def _locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
+def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     """Return the path of a definition's file, the name of its module and the name in it."""
     if not os.path.isdir(zoo):
         reason = "is not a directory" if os.path.exists(zoo) else "does not exist"
@@ -265,7 +265,7 @@ def _is_within(zoo: str, path: str) -> bool:
 def _part(zoo: str, module: ModuleType, path: str, part: str, name: str, *, is_needed: bool, task: str) -> Any:
     """Return a part, checked; None where the file has not got it and need not."""
     if "." in name:
-        path, module_name, name = _locate(zoo, name, part)
+        path, module_name, name = locate(zoo, name, part)
         module = _import(zoo, path, module_name)
     older = OLDER_NAMES.get(part, "")
     if not hasattr(module, name) and name == DEFAULT_NAMES[part] and hasattr(module, older):

@@ -1,0 +1,575 @@
+"""A job out of ElasticDL's flags.
+
+The job has a role `worker`, whose program is `python -m trainmaster.zoo VERB` with those flags that it needs, as they were written; and for
+ParameterServerStrategy a role `ps`, whose program is `python -m trainmaster.ps`, that the workers wait for. Inputs are called `training`,
+`validation` and `prediction`, outputs `model` and `predictions`. With `--job_command` the program is the user's own, in every role.
+
+*Validation beside training* is read whole, as often as the program likes, so it is no input of shards: it is mounted where it is a path
+that the programs see, else each worker has a copy. All other data are given out in shards.
+
+*Where a flag means something else.* A path is one of this machine, but in pods: there it is one of the pod below a mount of `--volume`, and
+in an ElasticDL command line everywhere, since its data and its model zoo are in images and volumes. On this machine a volume with a host
+path is another name of that path. What only Kubernetes has is kept in the job file, and said to change nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.quantities import exact_bytes
+from trainmaster.engines import registry
+from trainmaster.host import machine
+from trainmaster.integrations.dialect import (
+    BASED,
+    Draft,
+    Options,
+    Said,
+    Translation,
+    choice,
+    count,
+    plain,
+    unsupported,
+    wrong_value,
+)
+from trainmaster.integrations.elasticdl import values
+from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
+
+Words = Mapping[str, Said]  # flag -> its value, of those that were written
+_DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # verb -> the input that is read in shards
+_KEEP_ALL = 999_999_999  # sets: all of them
+_IN_IMAGES = "/"  # the directory in which images of ElasticDL's users begin
+_ONE_WORKER = Said("1", "the one worker", False)
+_RECORDS = re.compile(r"records://\d+")
+_KNOWN_ENDINGS = (
+    ".csv",
+    ".txt",
+    ".json",
+    ".jsonl",
+    ".parquet",
+    ".recordio",
+    ".tfrecord",
+    ".tfrecords",
+    ".gz",
+    ".bz2",
+    ".xz",
+)
+# Flags that change nothing here, and why.
+NOTHING: Mapping[str, str] = {
+    "extra_pypi_index": "packages come with the image, or from environment.requirements",
+    "force_use_kube_config_file": "the kubeconfig is found as kubectl finds it",
+    "log_file_path": "tm logs JOB shows the output, and keeps it",
+    "need_elasticdl_job_service": "a model file is run unless --job_command names a program",
+    "task_fault_tolerance": "a lost shard is always given out again",
+    "relaunch_timeout_worker": "a worker that hangs is started again after timeouts.stall",
+    "enable_automate_memory": "roles.worker.retry_memory gives more memory after out-of-memory",
+    "use_go_ps": "the servers are ours",
+    "custom_training_loop": "the loop is ours, or a program's by --job_command",
+    "evaluation_start_delay_secs": "--evaluation_steps says when the model is evaluated",
+    "evaluation_throttle_secs": "--evaluation_steps says when the model is evaluated",
+    "restart_policy": "Kubernetes restarts no pod in place; tasks restart by --relaunch_on_worker_failure",
+}
+_CHOICES = {
+    "restart_policy": ("Never", "OnFailure", "Always"),
+    "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "image_pull_policy": ("Always", "IfNotPresent", "Never"),
+    "launch_worker_after_ps_running": ("default", "on", "off"),
+}
+_PULL = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
+
+
+def translated(verb: str, words: Words, options: Options, is_theirs: bool = False) -> Translation:
+    """Return the job of `tm VERB`. `is_theirs`: the words are an ElasticDL command line. Raises BadInput, naming the flag."""
+    builder = _Builder(verb, words, options, is_theirs)
+    builder.build()
+    return builder.draft.translation(builder.name, options, stays=not is_theirs)
+
+
+class _Builder:
+    """Builds a job from the words of one command."""
+
+    def __init__(self, verb: str, words: Words, options: Options, is_theirs: bool) -> None:
+        self.verb, self.words, self.engine, self.is_theirs = verb, words, options.engine, is_theirs
+        self.draft = Draft()
+        self.always = Said("", "ElasticDL's way", False)
+        self.is_here = registry.is_on_this_machine(self.engine)
+        self.in_pods = registry.engine(self.engine).capabilities.mounts
+        self._check_values()
+        self.volumes = values.volumes(words["volume"]) if self._has("volume") else []
+        self.is_own_program = self._has("job_command")
+        self.strategy = self._strategy()
+        self.workers = self._workers()
+        self.servers = self._servers()
+        self.name = plain(self._text("job_name") or self._text("model_def").rpartition(".")[0].rpartition(".")[2], verb)
+
+    def build(self) -> None:
+        if self._has("job_name"):
+            self._set_name()
+        self._program()
+        self._restarts()
+        self._data()
+        self._results()
+        self._containers()
+        self._kubernetes()
+        self._remarks()
+
+    # -- words --
+
+    def _has(self, name: str) -> bool:
+        return name in self.words and bool(self.words[name].text.strip())
+
+    def _said(self, name: str) -> Said:
+        """Return the value of a flag as it was written, else its default."""
+        return self.words.get(name) or Said(BY_NAME[name].default, f"flag --{name}'s default", False)
+
+    def _text(self, name: str) -> str:
+        return self._said(name).text.strip()
+
+    def _count(self, name: str) -> int:
+        return count(self._said(name))
+
+    def _is(self, name: str) -> bool:
+        return values.boolean(self._said(name))
+
+    def _set(self, path: tuple[str, ...], value: Any, *by: Said) -> None:
+        self.draft.set_key(path, value, *(by or (self.always,)))
+
+    def _refused(self, name: str, why: str, mend: str) -> BadInput:
+        return BadInput(why, place=self._said(name).origin, mend=mend, anchor="wrong-value")
+
+    def _check_values(self) -> None:
+        """Refuse values of another form than their flags'. A program's parser would refuse them only where the job runs."""
+        least = {
+            "minibatch_size": 1,
+            "num_minibatches_per_task": 1,
+            "num_epochs": 1,
+            "num_workers": 1,
+            "get_model_steps": 1,
+        }
+        least |= {"grads_to_wait": 1}
+        for name, option in self.words.items():
+            kind = BY_NAME[name].metavar
+            if kind in ("N", "BYTES"):
+                count(option, least.get(name, 0))
+            elif kind == "[true|false]":
+                values.boolean(option)
+            elif name in _CHOICES:
+                choice(option, dict.fromkeys(_CHOICES[name]), lower=False)
+
+    # -- how the work is shared --
+
+    def _strategy(self) -> str:
+        option = self._said("distribution_strategy")
+        strategy = str(
+            choice(option, {name: name for name in (ALONE, SERVERS, ALLREDUCE)}, lower=False)
+            if option.text.strip()
+            else ALONE
+        )
+        if not option.strong and self.verb != TRAIN and not self._count("num_ps_pods"):
+            return ALONE  # a model that is not trained needs servers only where its tables are too large for a worker
+        if not option.strong and self.is_own_program and not self._count("num_ps_pods"):
+            return ALONE
+        return strategy
+
+    def _workers(self) -> Said:
+        if self.verb == EVALUATE:  # metrics are of all data, so one worker has them
+            if self._has("num_workers") and self._count("num_workers") > 1:
+                self.draft.remark("--num_workers: one worker evaluates all data")
+            return _ONE_WORKER
+        is_single = self.strategy == ALONE and self.verb == TRAIN and not self.is_own_program
+        if is_single and self._has("num_workers") and self._count("num_workers") > 1:
+            mend = f"leave it out, or write --distribution_strategy {ALLREDUCE}"
+            raise self._refused("num_workers", f"{ALONE} is one worker", mend)
+        return _ONE_WORKER if is_single else self._said("num_workers")
+
+    def _servers(self) -> Said:
+        option = self._said("num_ps_pods")
+        if self.strategy != SERVERS:
+            if count(option):
+                self.draft.remark(f"--num_ps_pods: {self.strategy} has no servers")
+            return Said("0", "", False)
+        if count(option) or self.is_own_program:
+            return option
+        if option.strong:
+            raise self._refused(
+                "num_ps_pods", f"{SERVERS} needs a server", f"write 1 or more, or --distribution_strategy {ALONE}"
+            )
+        return Said("1", option.origin, False)
+
+    @property
+    def roles(self) -> list[str]:
+        """Return the roles of programs."""
+        has_chief = self.is_own_program and any(
+            self._has(f"chief_{part}") for part in ("resource_request", "resource_limit")
+        )
+        return [
+            *(["ps"] if count(self.servers) else []),
+            *(["chief"] if has_chief else []),
+            "worker",
+            *(["evaluator"] if self.is_own_program and self._count("num_evaluators") else []),
+        ]
+
+    def _set_name(self) -> None:
+        option = self.words["job_name"]
+        if plain(option.text, "") != option.text:
+            raise wrong_value(option, f"a name of letters, digits, -, _ and ., like {plain(option.text, 'job')}")
+        self._set(("name",), option.text, option)
+
+    # -- programs --
+
+    def _program(self) -> None:
+        sizes = {
+            "ps": self.servers,
+            "worker": self.workers,
+            "evaluator": self._said("num_evaluators"),
+            "chief": _ONE_WORKER,
+        }
+        command = self._own_command if self.is_own_program else self._zoo_command
+        for role in self.roles:
+            number = count(sizes[role])
+            may_shrink = role == "worker" and number > 1
+            self._set(("roles", role, "command"), *command(role))
+            self._set(("roles", role, "replicas"), {"min": 1, "max": number} if may_shrink else number, sizes[role])
+        if count(self.servers) and (not self.is_own_program or self._text("launch_worker_after_ps_running") == "on"):
+            self._set(("roles", "worker", "after"), {"ps": "running"}, self._said("launch_worker_after_ps_running"))
+        self._set(
+            ("framework",), "tensorflow" if self._is("need_tf_config") else "generic", self._said("need_tf_config")
+        )
+        self._variables()
+
+    def _own_command(self, role: str) -> tuple[Any, ...]:
+        """Return the user's command. In an image it is run where the image begins, with nothing of the present directory."""
+        option = self.words["job_command"]
+        if self.is_in_image:
+            self._set(("files",), [], option)
+            return f"cd {_IN_IMAGES} && {option.text}", option
+        if self._has("model_zoo"):
+            zoo = os.path.abspath(os.path.expanduser(self._text("model_zoo")))
+            self._set(("files",), [f"{zoo}#{os.path.basename(zoo)}"], self.words["model_zoo"])
+        return option.text, option
+
+    def _zoo_command(self, role: str) -> tuple[Any, ...]:
+        """Return a command of ours and the flags that made it."""
+        if role == "ps":  # the workers tell it how updates are applied
+            self._set(("roles", "ps", "ports"), ["ps"])
+            return ["python", "-m", "trainmaster.ps"], self.always
+        for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
+            if not self._has(name):
+                raise BadInput(
+                    f"there is no --{name}", mend=f"add {mend}, or --job_command COMMAND", anchor="missing-key"
+                )
+        zoo = self._zoo()
+        names = [flag.name for flag in of(self.verb) if flag.to_worker and self._has(flag.name)]
+        own = ("model_zoo", "distribution_strategy", "checkpoint_dir_for_init")
+        words = ["python", "-m", "trainmaster.zoo", self.verb, "--model_zoo", zoo]
+        words += self._rewritten([name for name in names if name not in own])
+        words += ["--distribution_strategy", self.strategy]
+        if self._has("checkpoint_dir_for_init"):
+            words += ["--checkpoint_dir_for_init", self._beginning()]
+        return words, self.words["model_def"]
+
+    def _rewritten(self, names: list[str]) -> list[str]:
+        """Return flags as they were written; true and false as words."""
+        words = []
+        for name in names:
+            is_boolean = BY_NAME[name].metavar == "[true|false]"
+            words += [f"--{name}", str(self._is(name)).lower() if is_boolean else self.words[name].text]
+        return words
+
+    def _zoo(self) -> str:
+        """Return the zoo's path as the workers have it. Raises BadInput where it is on this machine and has no such model file."""
+        option = self.words["model_zoo"]
+        if self.is_in_image:
+            self._set(("files",), [], option)
+            return os.path.join(_IN_IMAGES, option.text)
+        from trainmaster.zoo.errors import BadModel
+        from trainmaster.zoo.model_file import locate
+
+        zoo = os.path.abspath(os.path.expanduser(option.text))
+        try:
+            locate(zoo, self._text("model_def"), "model_def")
+        except BadModel as error:
+            raise BadInput(error.message, place=error.place, mend=error.mend, anchor="model-zoo") from error
+        name = os.path.basename(zoo) or "zoo"
+        self._set(("files",), [] if self.is_here else [f"{zoo}#{name}"], option)
+        return zoo if self.is_here else name
+
+    @property
+    def is_in_image(self) -> bool:
+        """Tell whether programs, models and data are in the image, and in volumes, and not on this machine."""
+        return self.is_theirs and self.in_pods
+
+    def _variables(self) -> None:
+        own = values.variables(self.words["envs"]) if self._has("envs") else {}
+        for role in self.roles:
+            for name, value in own.items():
+                self._set(("roles", role, "env", name), value, self.words["envs"])
+        if not self._has("populate_env_names"):
+            return
+        option = self.words["populate_env_names"]
+        try:
+            names = [name for name in os.environ if re.fullmatch(option.text, name)]
+        except re.error as error:
+            raise wrong_value(option, f"a name or a regular expression ({error})") from error
+        if not names:
+            self.draft.remark(f"--populate_env_names: no variable is called {option.text}")
+        for role in self.roles:
+            for name in names:
+                self._set(("roles", role, "env", name), None, option)
+
+    def _restarts(self) -> None:
+        """Set which tasks restart, and how often. Workers with a state of their own go back to a checkpoint together."""
+        limits = {"worker": "relaunch_on_worker_failure", "ps": "ps_relaunch_max_num"}
+        shares_model = self.verb == TRAIN and self.strategy != ALONE
+        aux = values.pairs(self.words["aux_params"], ";", "K=V;K=V") if self._has("aux_params") else {}
+        if unknown := [name for name in aux if name != "disable_relaunch"]:
+            raise unsupported(
+                Said(unknown[0], "flag --aux_params"), "this parameter", "disable_relaunch is the one there was"
+            )
+        never = values.boolean(Said(aux.get("disable_relaunch", "false"), "flag --aux_params"))
+        for role in self.roles:
+            if never:
+                self._set(("roles", role, "restart"), {"scope": "never"}, self.words["aux_params"])
+                continue
+            if limits.get(role):
+                self._set(("roles", role, "restart", "limit"), self._count(limits[role]), self._said(limits[role]))
+            if role == "worker" and shares_model:
+                self._set(("roles", role, "restart", "scope"), "task", self._said("distribution_strategy"))
+
+    # -- data --
+
+    def _data(self) -> None:
+        for name in ("training", "validation", "prediction"):
+            flag = f"{name}_data"
+            if not self._has(flag):
+                continue
+            option, url = self.words[flag], self._place(f"{name}_data")
+            if _RECORDS.fullmatch(url):
+                url += f"/{self._count('minibatch_size') * self._count('num_minibatches_per_task')}"
+            self._set(("inputs", name, "url"), url, option)
+            if name == _DATA[self.verb]:
+                self._set(("inputs", name, "as"), "shards", option)
+                self._format(name, url, option)
+            else:
+                self._set_whole(name, url, option)
+            if len(self.roles) > 1:
+                to = ["evaluator"] if name == "validation" and "evaluator" in self.roles else ["chief", "worker"]
+                self._set(("inputs", name, "to"), [role for role in to if role in self.roles], option)
+        if self._has("training_data"):
+            self._set(("inputs", "training", "epochs"), self._count("num_epochs"), self._said("num_epochs"))
+        needed = f"{_DATA[self.verb]}_data"
+        if not (self._has(needed) or self.is_own_program or self._has("custom_data_reader")):
+            raise BadInput(f"there are no data: no --{needed}", mend=f"add --{needed} URL", anchor="missing-key")
+        if self._has("num_minibatches_per_task") and not any(_RECORDS.match(self._text(f"{name}_data")) for name in _DATA.values()
+                                                             if f"{name}_data" in self.words):  # fmt: skip
+            self.draft.remark("--num_minibatches_per_task: files are cut by their size; records://COUNT is cut by it")
+
+    def _format(self, name: str, url: str, option: Said) -> None:
+        """Set the format that ElasticDL's own readers had: RecordIO, whatever a file is called, unless its ending says otherwise."""
+        if self.is_theirs and not url.lower().endswith(_KNOWN_ENDINGS) and "://" not in url.removeprefix("file://"):
+            self._set(("inputs", name, "format"), "recordio", Said(option.text, option.origin, False))
+
+    def _set_whole(self, name: str, url: str, option: Said) -> None:
+        """Give an input whole to every task: by its path where they see that, else as a copy."""
+        is_seen = (self.is_here and "://" not in url) or (self.in_pods and url.startswith("file://"))
+        fields = {"as": "mount"} if is_seen and not re.search(r"[*?\[]", url) else {"as": "download", "split": "whole"}
+        for key, value in fields.items():
+            self._set(("inputs", name, key), value, option)
+
+    def _place(self, flag: str, is_output: bool = False) -> str:
+        """Return a path or a URL as a job file names it."""
+        text = self.words[flag].text.strip()
+        if BASED.match(text):
+            return text
+        within = next((entry for entry in self.volumes if f"{text}/".startswith(f"{entry['path'].rstrip('/')}/")), None)
+        if self.in_pods and (within or (self.is_in_image and not is_output)):
+            return f"file://{os.path.join(_IN_IMAGES, text)}"
+        if self.is_here and within and os.path.exists(within.get("host_path", "")):
+            below = text[len(within["path"].rstrip("/")) :].lstrip("/")
+            return os.path.join(within["host_path"], within.get("sub_path", ""), below).rstrip("/")
+        return os.path.abspath(os.path.expanduser(text))
+
+    def _beginning(self) -> str:
+        """Return what training, evaluation or prediction begins from, as the workers name it; brought to them where they do not see it."""
+        option, url = self.words["checkpoint_dir_for_init"], self._place("checkpoint_dir_for_init")
+        if "://" not in url and self.is_here:
+            if not os.path.exists(url):
+                raise BadInput(
+                    f"{url} does not exist",
+                    place=option.origin,
+                    mend="name a checkpoint or an exported model",
+                    anchor="no-file",
+                )
+            return url
+        if self.in_pods and url.startswith("file://"):
+            return url.removeprefix("file://")
+        fields = {"url": url, "as": "download", "split": "whole", "local": "init", "to": ["worker"]}
+        for key, value in fields.items():
+            self._set(("inputs", "init", key), value, option)
+        return "init"
+
+    # -- results --
+
+    def _results(self) -> None:
+        if self._has("output"):
+            option, url = self.words["output"], self._place("output", is_output=True)
+            name = "model" if self.verb == TRAIN else "predictions"
+            self._set(("outputs", name, "url"), url, option)
+            if self.verb == TRAIN:
+                self._set(("outputs", name, "layout"), "flat", option)
+                self._set(("outputs", name, "from"), "worker:0", option)
+            else:
+                self._set(("outputs", name, "from"), "worker", option)
+        elif self.verb == PREDICT:
+            self.draft.remark("no --output: predictions go to PredictionOutputsProcessor alone")
+        if self._has("tensorboard_log_dir"):
+            self._set(("tensorboard", "logs"), self._text("tensorboard_log_dir"), self.words["tensorboard_log_dir"])
+        if self.is_own_program and not self._has("checkpoint_dir"):
+            return
+        self._set(("checkpoint", "path"), "checkpoint", self._said("checkpoint_dir"))
+        if self._has("checkpoint_dir"):
+            self._set(
+                ("checkpoint", "url"), self._place("checkpoint_dir", is_output=True), self.words["checkpoint_dir"]
+            )
+        if self._has("checkpoint_dir") or self._has("keep_checkpoint_max"):
+            self._set(
+                ("checkpoint", "keep"),
+                self._count("keep_checkpoint_max") or _KEEP_ALL,
+                self._said("keep_checkpoint_max"),
+            )
+
+    # -- containers --
+
+    def _containers(self) -> None:
+        for role in self.roles:
+            self._resources(("roles", role, "resources"), role)
+        if not self.is_here or self._has("master_resource_request") or self._has("master_resource_limit"):
+            self._resources(("master", "resources"), "master")
+        places: list[tuple[str, tuple[str, ...]]] = [("image_name", ("environment", "image"))]
+        places += [("ps_image" if role == "ps" else "worker_image", ("roles", role, "image")) for role in self.roles]
+        for flag, path in places:
+            if self._has(flag) and self.is_here:
+                self.draft.remark(f"--{flag}: nothing to do; this machine runs no images")
+            elif self._has(flag):
+                self._set(path, self._text(flag), self.words[flag])
+
+    def _resources(self, path: tuple[str, ...], role: str) -> None:
+        """Set what the containers of a role have. Memory is asked for and limited as one, so the limit counts where it is larger."""
+        request, limit = self._said(f"{role}_resource_request"), self._said(f"{role}_resource_limit")
+        if self.is_here and not request.strong and not limit.text:
+            amounts, disk = self._share(), ""
+            self._set((*path[:-1], "threads"), "machine", request)
+        else:
+            amounts, disk = values.resources(request)
+        for key, value in amounts.items():
+            self._set((*path, key), value, request)
+        if limit.text:
+            most, _ = values.resources(limit)
+            for key in {"memory", "gpus"} & most.keys():
+                self._set((*path, key), most[key], limit)
+            if most.get("cores", 0) > amounts.get("cores", 0):
+                self.draft.remark(
+                    f"--{role}_resource_limit: cpu is no limit here; idle cores may be used beyond what is asked for"
+                )
+        if disk:
+            container = {"name": "program", "resources": {"requests": {"ephemeral-storage": disk}}}
+            self._set(("engines", "kubernetes", "roles", role, "pod"), {"spec": {"containers": [container]}}, request)
+
+    def _share(self) -> dict[str, Any]:
+        """Return the part of this machine that lets all tasks run at once; at most what ElasticDL asks for by itself."""
+        tasks = sum(count({"ps": self.servers, "worker": self.workers}.get(role, _ONE_WORKER)) for role in self.roles)
+        memory = int(machine.memory() * 0.9 / tasks) >> 20 << 20
+        cores = max(0.01, int(machine.cores() / tasks * 100) / 100)
+        return {"cores": min(1.0, cores), "memory": exact_bytes(min(4 << 30, memory))}
+
+    def _kubernetes(self) -> None:
+        """Set what only Kubernetes has. Elsewhere it changes nothing, and the user is told."""
+        set_key, settings = self._set, ("engines", "kubernetes")
+        if self._has("namespace") or self.is_in_image:
+            option = self.words.get("namespace") or Said("default", "flag --namespace's default", False)
+            set_key((*settings, "namespace"), option.text, option)
+        if self._has("image_pull_policy") or (self.in_pods and self._has("image_name")):
+            set_key((*settings, "pull"), _PULL[self._text("image_pull_policy")], self._said("image_pull_policy"))
+        if self.volumes:
+            set_key((*settings, "volumes"), self.volumes, self.words["volume"])
+        for role in (*self.roles, "master"):
+            if self._has(flag := f"{role}_pod_priority"):
+                value = values.priority(self.words[flag])
+                path = ("priority_class", role) if role != "master" else ("roles", "master", "priority_class")
+                set_key((*settings, *path), value, self.words[flag])
+        if self._has("cluster_spec_json"):
+            self._pod_specs(self.words["cluster_spec_json"])
+        kept = ["namespace", "image_pull_policy", "volume", "cluster_spec_json"]
+        kept += [name for name in self.words if name.endswith("_pod_priority")]
+        for name in kept:
+            if self._has(name) and not self.in_pods and not (name == "volume" and self.is_here):
+                self.draft.remark(f"--{name}: changes nothing on {self.engine}; the job file keeps it for Kubernetes")
+
+    def _pod_specs(self, option: Said) -> None:
+        for role, spec in values.pod_specs(option).items():
+            if role == values.SERVICE:
+                self.draft.remark(
+                    f"--cluster_spec_json: nothing to do for {role}; tasks find each other without services of theirs"
+                )
+                continue
+            if role not in ("", "master", *self.roles):
+                self.draft.remark(f"--cluster_spec_json: the job has no {role}")
+                continue
+            for name, value in spec.pop("env", {}).items():
+                for target in [role] if role else self.roles:
+                    path = ("master", "env", name) if target == "master" else ("roles", target, "env", name)
+                    self._set(path, value, option)
+            of_role = ("roles", role) if role else ()
+            for key, value in spec.items():
+                self._set(("engines", "kubernetes", *of_role, key), value, option)
+
+    # -- what changes nothing --
+
+    def _remarks(self) -> None:
+        if self._has("cluster_spec"):
+            instead = "write what it adds as --cluster_spec_json, or as a template: --set engines.kubernetes.pod=..."
+            raise unsupported(self.words["cluster_spec"], "a Python file that changes pods", instead)
+        for name in ("need_task_manager", "need_pod_manager"):
+            if not self._is(name):
+                raise unsupported(self.words[name], "a job without the parts of its master", "leave the flag out")
+        if self._text("critical_worker_index") not in ("default", "none"):
+            instead = "completion.first or completion.failures, by --set, say with which task a job ends"
+            raise unsupported(
+                self.words["critical_worker_index"], "a list of workers with which the job fails", instead
+            )
+        notes: dict[str, Callable[[], str]] = {
+            "num_evaluators": lambda: (
+                "" if self.is_own_program else "the workers evaluate beside training, by --evaluation_steps"
+            ),
+            "critical_worker_index": lambda: "a job fails with any task that cannot be started again",
+            "ps_is_critical": lambda: "a job always fails with a server that cannot be started again",
+            "launch_worker_after_ps_running": lambda: (
+                "" if self.is_own_program else "workers always wait for their servers"
+            ),
+        }
+        for name in self.words:
+            if not self._has(name):
+                continue
+            note = NOTHING.get(name) or notes.get(name, lambda: "")()
+            if note:
+                self.draft.remark(f"--{name}: nothing to do; {note}")
+        self._remark_unused()
+
+    def _remark_unused(self) -> None:
+        """Name the flags whose role or program the job does not have."""
+        for name in self.words:
+            role = name.partition("_")[0]
+            is_of_role = name.startswith(("ps_", "chief_", "evaluator_")) and name != "ps_is_critical"
+            if is_of_role and role not in self.roles and self._has(name):
+                self.draft.remark(f"--{name}: nothing to do; the job has no {role}")
+        if not self.is_own_program:
+            return
+        of_model = [flag.name for flag in of(self.verb) if flag.to_worker and not flag.name.endswith("_data")]
+        shared = ("model_zoo", "distribution_strategy", "num_epochs")
+        if unread := [
+            f"--{name}" for name in of_model if self._has(name) and name in self.words and name not in shared
+        ]:
+            self.draft.remark(f"{', '.join(unread)}: nothing to do; the program of --job_command has flags of its own")

@@ -1,0 +1,95 @@
+"""Model zoos: directories of model files, begun from a model that comes with Trainmaster, and made into images.
+
+The models lie in `examples/zoo` of the repository and, in an installed package, in `models` beside this file, where the wheel has them
+(`pyproject.toml`). Each is a directory `NAME` with `NAME.py`, its model file.
+
+An image has a Python, what `requirements.txt` lists, and the zoo at /model_zoo. There an ElasticDL command line finds it; `tm train` brings
+the zoo with the job.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from trainmaster.clusters import recipes
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.reading import nearest
+
+RECIPES = ("Containerfile", "Dockerfile")  # as they may be called, in the order of preference
+REQUIREMENTS = "requirements.txt"
+_HERE = Path(__file__).parent
+_PLACES = (_HERE / "models", _HERE.parents[3] / "examples" / "zoo")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", REQUIREMENTS)
+_ZOO = "\n# The model files, where an ElasticDL command line finds them.\nCOPY {folder} /model_zoo\n"
+
+
+def models() -> dict[str, Path]:
+    """Return the models that come with Trainmaster: name -> directory."""
+    folders = (folder for place in _PLACES if place.is_dir() for folder in sorted(place.iterdir()))
+    return {folder.name: folder for folder in folders if (folder / f"{folder.name}.py").is_file()}
+
+
+def begin(folder: Path, model: str, base: str = "") -> list[str]:
+    """Write a zoo with one model, its test and a recipe for its image; return the names of the files.
+
+    `base`: the image that it begins from. Raises BadInput where there is no such model, or something is in the directory.
+    """
+    known = models()
+    if model not in known:
+        raise BadInput(
+            f"there is no model {model!r}", place=f"--model {model}", mend=nearest(model, known), anchor="model-zoo"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(
+            f"{folder} is not empty" if folder.is_dir() else f"{folder} is no directory", place=str(folder),
+            mend="name a directory that is not there yet: tm zoo init DIR", anchor="not-empty",
+        )  # fmt: skip
+    shutil.copytree(known[model], folder / model, ignore=_LEFT_OUT)
+    own = known[model] / REQUIREMENTS
+    (folder / REQUIREMENTS).write_text(own.read_text() if own.is_file() else "")
+    (folder / RECIPES[0]).write_text(recipe(base, str(folder / REQUIREMENTS)))
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def recipe(base: str = "", requirements: str = "", zoo: str = ".") -> str:
+    """Return the recipe of a zoo's image. `requirements`: a file of packages; `zoo`: the directory, within what is built."""
+    return recipes.recipe(base, requirements) + _ZOO.format(folder=zoo)
+
+
+def recipe_in(folder: Path) -> Path:
+    """Return the recipe that a directory holds. Raises BadInput where it has none."""
+    path = next((folder / name for name in RECIPES if (folder / name).is_file()), None)
+    if path is None:
+        raise BadInput(
+            f"{folder} has no {' and no '.join(RECIPES)}",
+            place=str(folder),
+            mend="tm zoo init DIR begins a zoo with one",
+            anchor="image-build",
+        )
+    return path
+
+
+def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
+    """Return the recipe for an existing zoo below the present directory, as `elasticdl zoo init` wrote one.
+
+    `packages`: a directory of wheels to be installed; `index`: a further index of packages. Raises BadInput where a directory is missing.
+    """
+    for flag, folder in (("--model_zoo", zoo), ("--local_pkg_dir", packages)):
+        if folder and not os.path.isdir(folder):
+            raise BadInput(
+                f"{folder} is no directory",
+                place=f"flag {flag}",
+                mend=f"it is looked for in {Path.cwd()}",
+                anchor="no-file",
+            )
+    requirements = os.path.join(zoo, REQUIREMENTS)
+    text = recipe(base, requirements if os.path.isfile(requirements) else "", os.path.normpath(zoo))
+    text = text.replace(f"COPY {REQUIREMENTS} ", f"COPY {os.path.normpath(requirements)} ")
+    install = "python3 -m pip install --no-cache-dir"
+    if packages:
+        wheels = f"COPY {os.path.normpath(packages)}/*.whl /tmp/wheels/\nRUN {install} /tmp/wheels/*.whl && rm -r /tmp/wheels\n"
+        text = text.replace("# By number", f"{wheels}# By number", 1)
+    return text.replace(install, f"{install} --extra-index-url {index}") if index else text

@@ -1,0 +1,460 @@
+"""ElasticDL's flags as jobs: every flag becomes what it meant, is refused by its name, or is said to change nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from trainmaster.cli.tm import tm
+from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.host import machine
+from trainmaster.integrations.dialect import Options, Said, Translation, job_file
+from trainmaster.integrations.elasticdl import values
+from trainmaster.integrations.elasticdl.flags import ALL, BY_NAME, FLAGS, abbreviated
+from trainmaster.integrations.elasticdl.jobs import translated
+
+W, K = "roles.worker", "engines.kubernetes"
+PROGRAM = "--job_command=python train.py"
+LOCAL = "--distribution_strategy=Local"
+ALLREDUCE = "--distribution_strategy=AllreduceStrategy"
+SERVERS = "--distribution_strategy=ParameterServerStrategy"
+
+
+@pytest.fixture(autouse=True)
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo with one model file, data, and a machine of eight cores and 64 GiB; the zoo's directory is the present one."""
+    (tmp_path / "zoo/iris").mkdir(parents=True)
+    (tmp_path / "zoo/iris/dnn.py").write_text("def custom_model():\n    pass\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("1,2\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "cores", lambda: 8.0)
+    monkeypatch.setattr(machine, "memory", lambda: 64 << 30)
+    return tmp_path
+
+
+BASIC = {
+    "train": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--training_data=data", LOCAL],
+    "evaluate": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--validation_data=data"],
+    "predict": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--prediction_data=data"],
+}
+
+
+def job(
+    *flags: str, verb: str = "train", engine: str = "local", is_theirs: bool = False, basic: bool = True
+) -> Translation:
+    """The job of some flags, `--name=value` each, added to those that every job needs."""
+    words = [*(BASIC[verb] if basic else []), *flags]
+    pairs = [word.removeprefix("--").partition("=") for word in words]
+    said = {name: Said(value, f"flag --{name}") for name, _, value in pairs}
+    return translated(verb, said, Options(engine), is_theirs)
+
+
+def value(translation: Translation, path: str) -> Any:
+    """What the job has at a path, as a job file would write it."""
+    at: Any = job_to(translation.described.job)
+    for part in path.split("."):
+        at = at.get(part.replace("/", ".")) if isinstance(at, dict) else None
+    return at
+
+
+def worker_flag(translation: Translation, name: str) -> str:
+    """The value of a flag in the worker's command; "" where it is not there."""
+    command = value(translation, f"{W}.command")
+    return command[command.index(f"--{name}") + 1] if f"--{name}" in command else ""
+
+
+def refused(*flags: str, **options: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        job(*flags, **options)
+    return str(caught.value)
+
+
+# Flags that the worker's program is given as they were written: their value, and the command that has it.
+TO_WORKER = {
+    "model_params": "layers=3", "loss": "my_loss", "optimizer": "my_optimizer", "feed": "my_feed", "eval_metrics_fn": "metrics",
+    "callbacks": "my_callbacks", "custom_data_reader": "MyReader", "prediction_outputs_processor": "Sink",
+    "data_reader_params": "columns=['a']; label='b'", "minibatch_size": "32", "get_model_steps": "2", "grads_to_wait": "3",
+    "sync_version_tolerance": "1", "embedding_size": "1000000", "evaluation_steps": "50", "log_loss_steps": "10", "max_step": "7",
+    "checkpoint_steps": "100", "log_level": "DEBUG", "num_epochs": "2", "use_async": "true", "lr_staleness_modulation": "true",
+}  # fmt: skip
+# Each other flag: further flags, the engine, and what the job then has.
+MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
+    "model_zoo": ([], "yarn", {"files": ["TMP/zoo#zoo"]}),
+    "training_data": (["--training_data=data/*.csv"], "local", {"inputs.training.url": "TMP/data/*.csv", "inputs.training.as": "shards"}),
+    "validation_data": (["--validation_data=data"], "local", {"inputs.validation.url": "TMP/data", "inputs.validation.as": "mount"}),
+    "num_minibatches_per_task": (["--training_data=records://1000", "--num_minibatches_per_task=4"], "local",
+                                 {"inputs.training.url": "records://1000/256"}),
+    "num_epochs": (["--num_epochs=3"], "local", {"inputs.training.epochs": 3}),
+    "distribution_strategy": ([ALLREDUCE], "local", {f"{W}.replicas": {"min": 1, "max": 2}, f"{W}.restart.scope": "task"}),
+    "checkpoint_dir": (["--checkpoint_dir=saved"], "local", {"checkpoint.url": "TMP/saved", "checkpoint.keep": 999_999_999}),
+    "keep_checkpoint_max": (["--keep_checkpoint_max=5"], "local", {"checkpoint.keep": 5, "checkpoint.path": "checkpoint"}),
+    "checkpoint_dir_for_init": (["--checkpoint_dir_for_init=data"], "yarn",
+                                {"inputs.init.url": "TMP/data", "inputs.init.as": "download", "inputs.init.split": "whole"}),
+    "output": (["--output=out"], "local", {"outputs.model.url": "TMP/out", "outputs.model.layout": "flat",
+                                              "outputs.model.from": "worker:0"}),
+    "tensorboard_log_dir": (["--tensorboard_log_dir=events"], "local", {"tensorboard.logs": "events"}),
+    "job_name": (["--job_name=iris-1"], "local", {"name": "iris-1"}),
+    "num_workers": ([ALLREDUCE, "--num_workers=4"], "local", {f"{W}.replicas": {"min": 1, "max": 4}}),
+    "num_ps_pods": ([SERVERS, "--num_ps_pods=2"], "local",
+                    {"roles.ps.replicas.max": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"},
+                     "roles.ps.command": ["python", "-m", "trainmaster.ps"], "roles.ps.ports": {"ps": 0}}),
+    "num_evaluators": ([PROGRAM, "--num_evaluators=1", "--validation_data=data"], "local",
+                       {"roles.evaluator.command": "python train.py", "roles.evaluator.counts": False,
+                        "inputs.validation.to": ["evaluator"]}),
+    "job_command": ([PROGRAM], "local", {f"{W}.command": "python train.py", "inputs.training.as": "shards"}),
+    "need_tf_config": ([PROGRAM, "--need_tf_config=true"], "local", {"framework": "tensorflow"}),
+    "relaunch_on_worker_failure": (["--relaunch_on_worker_failure=7"], "local", {f"{W}.restart.limit": 7}),
+    "ps_relaunch_max_num": ([SERVERS, "--ps_relaunch_max_num=4"], "local",
+                            {"roles.ps.restart.limit": 4}),
+    "launch_worker_after_ps_running": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--launch_worker_after_ps_running=on"], "local",
+                                       {f"{W}.after": {"ps": "running"}}),
+    "envs": (["--envs=A=1,B=x,y,C="], "local", {f"{W}.env": {"A": "1", "B": "x,y", "C": ""}}),
+    "populate_env_names": (["--populate_env_names=POPUL.*"], "yarn", {f"{W}.env": {"POPULATED": None}}),
+    "aux_params": (["--aux_params=disable_relaunch=true"], "local", {f"{W}.restart.scope": "never"}),
+    "image_name": (["--image_name=x:1"], "kubernetes", {"environment.image": "x:1", f"{K}.pull": "always"}),
+    "worker_image": (["--worker_image=y:1"], "kubernetes", {f"{W}.image": "y:1"}),
+    "ps_image": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--ps_image=z:1"], "kubernetes", {"roles.ps.image": "z:1", f"{W}.image": None}),
+    "worker_resource_request": (["--worker_resource_request=cpu=250m,memory=512Mi,gpu=1,ephemeral-storage=1Gi"], "kubernetes",
+                                {f"{W}.resources.cores": 0.25, f"{W}.resources.memory": "512MiB", f"{W}.resources.gpus": 1,
+                                 f"{K}.roles.worker.pod.spec.containers": [
+                                     {"name": "program", "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]}),
+    "worker_resource_limit": (["--worker_resource_request=cpu=1,memory=1024Mi", "--worker_resource_limit=cpu=1,memory=3Gi"], "kubernetes",
+                              {f"{W}.resources.memory": "3GiB", f"{W}.resources.cores": 1.0}),
+    "master_resource_request": (["--master_resource_request=cpu=0.2,memory=2Gi"], "kubernetes",
+                                {"master.resources.memory": "2GiB", "master.resources.cores": 0.2}),
+    "master_resource_limit": (["--master_resource_limit=memory=4Gi"], "kubernetes", {"master.resources.memory": "4GiB"}),
+    "ps_resource_request": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--ps_resource_request=cpu=2,memory=1Gi"], "local",
+                            {"roles.ps.resources.cores": 2.0, "roles.ps.command": "python train.py"}),
+    "ps_resource_limit": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--ps_resource_limit=memory=5Gi"], "kubernetes",
+                          {"roles.ps.resources.memory": "5GiB"}),
+    "chief_resource_request": ([PROGRAM, "--chief_resource_request=cpu=1,memory=1Gi"], "local",
+                               {"roles.chief.replicas.max": 1, "inputs.training.to": ["chief", "worker"]}),
+    "chief_resource_limit": ([PROGRAM, "--chief_resource_limit=memory=2Gi"], "kubernetes", {"roles.chief.resources.memory": "2GiB"}),
+    "evaluator_resource_request": ([PROGRAM, "--num_evaluators=1", "--evaluator_resource_request=cpu=3"], "local",
+                                   {"roles.evaluator.resources.cores": 3.0}),
+    "evaluator_resource_limit": ([PROGRAM, "--num_evaluators=1", "--evaluator_resource_limit=memory=9Gi"], "kubernetes",
+                                 {"roles.evaluator.resources.memory": "9GiB"}),
+    "master_pod_priority": (["--master_pod_priority=top"], "kubernetes", {f"{K}.roles.master.priority_class": "top"}),
+    "worker_pod_priority": (["--worker_pod_priority=0.5"], "kubernetes",
+                            {f"{K}.priority_class.worker": {"class": "high", "fraction": 0.5, "other": "low"}}),
+    "ps_pod_priority": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--ps_pod_priority=high"], "kubernetes", {f"{K}.priority_class.ps": "high"}),
+    "chief_pod_priority": ([PROGRAM, "--chief_resource_request=cpu=1", "--chief_pod_priority=high"], "kubernetes",
+                           {f"{K}.priority_class.chief": "high"}),
+    "evaluator_pod_priority": ([PROGRAM, "--num_evaluators=1", "--evaluator_pod_priority=low"], "kubernetes",
+                               {f"{K}.priority_class.evaluator": "low"}),
+    "volume": (["--volume=host_path=/h,mount_path=/data,type=Directory;claim_name=c,mount_path=/p,sub_path=s", "--training_data=/data/a"],
+               "kubernetes", {f"{K}.volumes": [{"host_path": "/h", "path": "/data", "type": "Directory"},
+                                               {"claim": "c", "path": "/p", "sub_path": "s"}],
+                              "inputs.training.url": "file:///data/a"}),
+    "image_pull_policy": (["--image_pull_policy=IfNotPresent"], "kubernetes", {f"{K}.pull": "missing"}),
+    "namespace": (["--namespace=ads"], "kubernetes", {f"{K}.namespace": "ads"}),
+    "cluster_spec_json": (
+        ["--cluster_spec_json=" + json.dumps({
+            "pod_spec": {"labels": {"a": "b"}, "env": [{"name": "N", "value": "1"}]},
+            "worker_pod_spec": {"tolerations": [{"key": "k", "operator": "Exists"}]},
+            "master_pod_spec": {"annotations": {"c": "d"}},
+        })],
+        "kubernetes",
+        {f"{K}.labels": {"a": "b"}, f"{W}.env": {"N": "1"}, f"{K}.roles.worker.tolerations": [{"key": "k", "operator": "Exists"}],
+         f"{K}.roles.master.annotations": {"c": "d"}},
+    ),
+}  # fmt: skip
+# Flags that are refused, or that only a remark answers: what is written, and words of the answer.
+NOT_HERE = {
+    "cluster_spec": ("spec.py", "a Python file that changes pods is not to be had here"),
+    "need_task_manager": ("false", "a job without the parts of its master"),
+    "need_pod_manager": ("false", "a job without the parts of its master"),
+    "critical_worker_index": ("0:1", "a list of workers"),
+}
+SAID = {
+    "extra_pypi_index": "https://x", "force_use_kube_config_file": "true", "log_file_path": "x.log", "need_elasticdl_job_service": "true",
+    "task_fault_tolerance": "false", "relaunch_timeout_worker": "true", "enable_automate_memory": "true", "use_go_ps": "true",
+    "custom_training_loop": "true", "evaluation_start_delay_secs": "1", "evaluation_throttle_secs": "1", "restart_policy": "Always",
+    "ps_is_critical": "false",
+}  # fmt: skip
+ELSEWHERE = {"model_def", "dataset_fn", "yaml", "prediction_data"}  # are in tests of their own below
+
+
+def test_every_flag_is_in_a_table_of_these() -> None:
+    assert {*TO_WORKER, *MEANINGS, *NOT_HERE, *SAID, *ELSEWHERE} == {flag.name for flag in FLAGS}
+
+
+@pytest.mark.parametrize("name", TO_WORKER)
+def test_what_the_workers_need_they_get_as_it_was_written(name: str) -> None:
+    verb = BY_NAME[name].verbs[0]
+    assert worker_flag(job(f"--{name}={TO_WORKER[name]}", verb=verb), name) == TO_WORKER[name]
+    assert worker_flag(job(verb=verb), name) == "", "a default is the program's own"
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_a_flag_means_what_it_meant(name: str, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPULATED", "1")
+    flags, engine, meaning = MEANINGS[name]
+    translation = job(*flags, engine=engine)
+    expected = json.loads(json.dumps(meaning).replace("TMP", str(zoo)))
+    assert {path: value(translation, path) for path in meaning} == expected
+    assert job_from(yaml.safe_load(job_file(translation))) == translation.described.job, "the job file is the same job"
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_is_not_to_be_had_is_refused_by_its_name(name: str) -> None:
+    text, words = NOT_HERE[name]
+    message = refused(f"--{name}={text}")
+    assert words in message
+    assert f"flag --{name}" in message
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_changes_nothing_is_said(name: str) -> None:
+    translation = job(f"--{name}={SAID[name]}")
+    assert translation.described.job == job().described.job
+    assert [text for text in translation.remarks if text.startswith(f"--{name}: nothing to do; ")]
+
+
+@pytest.mark.parametrize("name", ["namespace", "image_pull_policy", "worker_pod_priority", "cluster_spec_json"])
+def test_what_only_kubernetes_has_is_kept_and_said(name: str) -> None:
+    text = {"image_pull_policy": "Never", "cluster_spec_json": '{"pod_spec": {"labels": {"a": "b"}}}'}.get(name, "high")
+    translation = job(f"--{name}={text}", engine="yarn")
+    assert f"--{name}: changes nothing on yarn; the job file keeps it for Kubernetes" in translation.remarks
+    assert value(translation, K)
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--minibatch_size=0", "a whole number, 1 or more"),
+        ("--num_epochs=two", "a whole number, 1 or more"),
+        ("--use_async=perhaps", "true or false"),
+        ("--distribution_strategy=Mirrored", "Local or ParameterServerStrategy or AllreduceStrategy"),
+        ("--image_pull_policy=Sometimes", "Always or IfNotPresent or Never"),
+        ("--envs=A", "k=v,k2=v2"),
+        ("--envs=A=b=c", "--set roles.worker.env.NAME=VALUE"),
+        ("--job_name=my job", "my-job"),
+        ("--worker_resource_request=memory=4", "a size with a unit"),
+        ("--worker_resource_request=cpu=0", "a number of cores"),
+        ("--worker_resource_request=cpu=1,cpu=2", "each once: cpu"),
+        ("--worker_resource_request=fpga=1", "not fpga"),
+        ("--worker_resource_request=gpu=half", "a whole number of gpu"),
+        ("--volume=mount_path=/a", "either a claim_name or a host_path"),
+        ("--volume=claim=c,mount_path=/a", "not claim"),
+        ("--worker_pod_priority=1.5", "from 0 to 1"),
+        ("--worker_pod_priority=high=much", "from 0 to 1"),
+        ("--cluster_spec_json={", "JSON"),
+        ('--cluster_spec_json={"worker_spec": {}}', "not worker_spec"),
+        ('--cluster_spec_json={"pod_spec": {"hostname": "x"}}', "not hostname"),
+        ('--cluster_spec_json={"pod_spec": {"env": [{"name": "A", "valueFrom": {}}]}}', "a variable that Kubernetes fills in"),
+        ("--aux_params=debug=true", "disable_relaunch is the one there was"),
+        ("--populate_env_names=[", "a regular expression"),
+        ("--num_workers=2", "Local is one worker"),
+        ("--model_def=iris.dmm.custom_model", "iris has dnn"),
+        ("--model_def=custom_model", "names no function of a file"),
+        ("--model_zoo=zou", "the model zoo does not exist"),
+        ("--checkpoint_dir_for_init=nowhere", "does not exist"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_with_its_place(flag: str, words: str) -> None:
+    message = refused(flag)
+    assert words in message
+    assert flag.partition("=")[0].strip("-") in message
+
+
+def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
+    flags = [flag for flag in BASIC["train"] if flag != LOCAL]
+    assert value(job(*flags, basic=False), "roles.ps.replicas.max") == 1, "the default strategy"
+    assert "ParameterServerStrategy needs a server" in refused(*flags, "--num_ps_pods=0", basic=False)
+    assert "ps" not in job("--num_ps_pods=1").described.job.roles
+    assert "--num_ps_pods: Local has no servers" in job("--num_ps_pods=1").remarks
+    assert "ps" not in job(verb="evaluate").described.job.roles
+    assert value(job("--num_ps_pods=2", verb="predict"), "roles.ps.replicas.max") == 2
+
+
+def test_one_worker_evaluates_and_several_predict() -> None:
+    assert value(job("--num_workers=3", verb="evaluate"), f"{W}.replicas.max") == 1
+    assert "--num_workers: one worker evaluates all data" in job("--num_workers=3", verb="evaluate").remarks
+    assert value(job("--num_workers=3", verb="predict"), f"{W}.replicas") == {"min": 1, "max": 3}
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_a_job_needs_a_model_and_data(verb: str) -> None:
+    for missing, words in enumerate(("there is no --model_zoo", "there is no --model_def", "there are no data")):
+        flags = [flag for position, flag in enumerate(BASIC[verb]) if position != missing]
+        assert words in refused(*flags, verb=verb, basic=False)
+    assert (
+        value(
+            job(verb=verb),
+            "inputs." + {"train": "training", "evaluate": "validation", "predict": "prediction"}[verb] + ".as",
+        )
+        == "shards"
+    )
+
+
+def test_results_of_prediction_are_an_output_of_each_worker(zoo: Path) -> None:
+    translation = job("--output=out", verb="predict")
+    assert value(translation, "outputs.predictions") == {
+        "url": f"{zoo}/out", "from": "worker", "as": "upload", "format": "auto", "layout": "task", "options": {}, "overwrite": False,
+    }  # fmt: skip
+    assert "no --output: predictions go to PredictionOutputsProcessor alone" in job(verb="predict").remarks
+
+
+def test_defaults_are_elasticdl_s_but_on_this_machine_all_tasks_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = job(ALLREDUCE, engine="yarn")
+    assert value(there, f"{W}.resources.memory") == "4GiB"
+    assert value(there, "master.resources.cores") == 0.1
+    assert value(there, f"{W}.restart.limit") == 1
+    monkeypatch.setattr(machine, "cores", lambda: 2.0)
+    monkeypatch.setattr(machine, "memory", lambda: 8 << 30)
+    here = job(ALLREDUCE, "--num_workers=4")
+    assert value(here, f"{W}.resources.cores") == 0.5
+    assert value(here, f"{W}.resources.memory") == "1843MiB"
+    assert value(here, f"{W}.threads") == "machine"
+    assert value(job("--worker_resource_request=cpu=2"), f"{W}.resources.cores") == 2.0
+
+
+def test_site_files_are_stronger_than_defaults_and_weaker_than_flags(
+    zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = zoo / "site.yaml"
+    site.write_text("roles: {worker: {restart: {limit: 9}}}\n")
+    monkeypatch.setenv("TRAINMASTER_SITE", str(site))
+    assert value(job(), f"{W}.restart.limit") == 9
+    assert value(job("--relaunch_on_worker_failure=2"), f"{W}.restart.limit") == 2
+
+
+def test_a_host_path_is_only_another_name_on_this_machine(zoo: Path) -> None:
+    volume = f"--volume=host_path={zoo},mount_path=/mnt"
+    assert value(job(volume, "--training_data=/mnt/data"), "inputs.training.url") == f"{zoo}/data"
+    assert (
+        value(job("--volume=host_path=/nowhere,mount_path=/mnt", "--training_data=/mnt/d"), "inputs.training.url")
+        == "/mnt/d"
+    )
+
+
+# The command lines of ElasticDL's own tests (scripts/client_test.sh, docs/tutorials), and the job files that they become.
+THEIRS = {
+    "train": (
+        "--image_name=elasticdl:ci --model_zoo=model_zoo --model_def=deepfm_functional_api.deepfm_functional_api.custom_model "
+        "--training_data=/data/frappe/train --validation_data=/data/frappe/test --num_epochs=1 "
+        "--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi "
+        "--worker_resource_request=cpu=0.4,memory=2048Mi --worker_resource_limit=cpu=1,memory=3072Mi "
+        "--ps_resource_request=cpu=0.2,memory=1024Mi --ps_resource_limit=cpu=1,memory=2048Mi --minibatch_size=64 "
+        "--num_minibatches_per_task=2 --num_workers=2 --num_ps_pods=1 --checkpoint_steps=500 --evaluation_steps=500 --grads_to_wait=1 "
+        "--use_async=True --job_name=test-train --log_level=INFO --image_pull_policy=Never --output=/data/saved_model/model_output "
+        "--need_elasticdl_job_service=true --volume=host_path=/mnt,mount_path=/data"
+    ),
+    "estimator": (
+        "--image_name=elasticdl:1.0.0 --worker_image=elasticdl:iris --ps_image=elasticdl:iris "
+        "--job_command=python\\ -m\\ model_zoo.iris.dnn_estimator --num_ps_pods=1 --ps_resource_request=cpu=0.2,memory=1024Mi "
+        "--num_workers=1 --worker_resource_request=cpu=0.3,memory=1024Mi --chief_resource_request=cpu=0.3,memory=1024Mi "
+        "--num_evaluators=1 --evaluator_resource_request=cpu=0.3,memory=1024Mi --job_name=test-iris-estimator "
+        "--image_pull_policy=Never --distribution_strategy=ParameterServerStrategy --need_tf_config=true "
+        "--volume=host_path=/iris,mount_path=/data"
+    ),
+    "allreduce": (
+        "--image_name=elasticdl:ci --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model "
+        "--training_data=/data/mnist/train --num_epochs=1 --worker_resource_request=cpu=0.3,memory=2048Mi "
+        "--minibatch_size=64 --num_minibatches_per_task=2 --num_workers=2 "
+        "--distribution_strategy=AllreduceStrategy --job_name=test-allreduce --image_pull_policy=Never "
+        "--volume=claim_name=mnist,mount_path=/data"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_elasticdl_s_own_command_lines_become_these_job_files(name: str) -> None:
+    import shlex
+
+    translation = job(*shlex.split(THEIRS[name]), engine="kubernetes", is_theirs=True, basic=False)
+    recorded = Path(__file__).parent.parent / "recordings" / "elasticdl" / f"{name}.yaml"
+    assert yaml.safe_load(job_file(translation)) == yaml.safe_load(recorded.read_text())
+    assert not translation.stays, "the command returned there"
+
+
+def test_names_may_be_shortened_in_an_elasticdl_command_line() -> None:
+    names = [f"--{flag.name}" for flag in FLAGS]
+    assert abbreviated("--num_ps", names) == "--num_ps_pods"
+    assert abbreviated("--num_evaluator", names) == "--num_evaluators"
+    assert abbreviated("--num", names) == "--num", "which of them is not clear"
+    assert abbreviated("--checkpoint_dir", names) == "--checkpoint_dir"
+
+
+def test_an_image_s_priority_and_pods_are_read_as_they_were() -> None:
+    assert values.priority(Said("high=0.5", "x")) == {"class": "high", "fraction": 0.5, "other": "low"}
+    assert values.priority(Said("low", "x")) == "low"
+    assert values.variables(Said("A=1", "x")) == {"A": "1"}
+
+
+# -- the commands --
+
+
+def tm_says(*words: str) -> Result:
+    return CliRunner().invoke(tm, words, catch_exceptions=True)
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_dry_run_prints_the_job_file_and_starts_nothing(verb: str, zoo: Path) -> None:
+    done = tm_says(verb, *BASIC[verb], "--dry-run", "--minibatch_size", "8")
+    assert done.exit_code == 0, done.output
+    data = yaml.safe_load(done.stdout)
+    assert data["roles"]["worker"]["command"][:4] == ["python", "-m", "trainmaster.zoo", verb]
+    assert "# asked of local" in done.stdout
+    assert not (zoo / "state").exists()
+
+
+def test_yaml_writes_a_job_file_that_tm_run_takes_from_anywhere(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (zoo / "elsewhere").mkdir()
+    done = tm_says("train", *BASIC["train"], "--output=out", "--yaml", "elsewhere/job.yaml")
+    assert done.exit_code == 0, done.output
+    assert "elsewhere/job.yaml has the job file" in done.stderr
+    monkeypatch.chdir(zoo / "elsewhere")
+    again = tm_says("run", "job.yaml", "--dry-run")
+    assert again.exit_code == 0, again.output
+    assert f"url: {zoo}/out" in again.stdout
+    assert tm_says("train", *BASIC["train"], "--yaml", f"{zoo}/no/such/job.yaml").exception is not None
+
+
+def test_an_unknown_flag_is_refused_with_the_nearest_name() -> None:
+    from trainmaster.cli.tm import _parts
+
+    for command in (["train"], ["elasticdl", "train"]):
+        done = CliRunner().invoke(tm, [*command, "--minibatchsize", "3"], standalone_mode=False)
+        assert done.exception is not None
+        message, lines, _, status = _parts(done.exception)  # type: ignore[arg-type]
+        assert message == "there is no option --minibatchsize; did you mean --minibatch_size?"
+        assert status == 2
+        assert lines == [f"tm {' '.join(command)} --help"]
+
+
+def test_a_flag_of_another_command_is_refused_and_in_elasticdl_s_line_named() -> None:
+    done = tm_says("evaluate", *BASIC["evaluate"], "--num_epochs=1", "--dry-run")
+    assert done.exit_code == 2
+    assert "--num_epochs belongs to tm train, not to tm evaluate" in done.output
+    theirs = tm_says("elasticdl", "evaluate", *BASIC["evaluate"], "--num_epochs=1", "--engine=local", "--dry-run")
+    assert theirs.exit_code == 0, theirs.output
+    assert "--num_epochs: nothing to do; it belongs to train" in theirs.stderr
+
+
+def test_true_and_false_may_stand_behind_a_flag_or_not() -> None:
+    for words in (["--use_async"], ["--use_async", "true"], ["--use_async=T"]):
+        done = tm_says("train", *BASIC["train"][:3], *words, "--dry-run")
+        assert done.exit_code == 0, done.output
+        command = yaml.safe_load(done.stdout)["roles"]["worker"]["command"]
+        assert command[command.index("--use_async") + 1] == "true"
+
+
+def test_an_older_name_of_the_feed_is_the_feed() -> None:
+    done = tm_says("train", *BASIC["train"], "--dataset_fn", "my_feed", "--dry-run")
+    command = yaml.safe_load(done.stdout)["roles"]["worker"]["command"]
+    assert command[command.index("--feed") + 1] == "my_feed"
+
+
+def test_errors_speak_of_flags_and_settings() -> None:
+    done = tm_says("train", *BASIC["train"], "--worker_resource_request=cpu=9000,memory=1Gi", "--dry-run")
+    assert isinstance(done.exception, BadInput)
+    assert "flag --worker_resource_request" in done.exception.place
