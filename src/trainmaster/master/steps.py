@@ -110,7 +110,7 @@ class StepRunner:
         )
         self._storage.replace(f"inputs/{name}.json", content.encode())
         if input_.as_ == "shards":
-            return shard_listing(input_, listing) | {"bytes": listing.size}
+            return shard_listing(input_, listing) | {"bytes": 0 if _is_counted(input_) else listing.size}
         digest = hashlib.sha256(content.encode()).hexdigest()
         return {"files": len(listing.files), "bytes": listing.size, "digest": digest}
 
@@ -186,9 +186,16 @@ def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
     """Return the part of a listing that the accounting of shards needs."""
     from trainmaster.core.input.shards import Options, ShardTable
     from trainmaster.data.formats.formats import shard_files
+    from trainmaster.runtime.reading import counted
 
-    options = Options(epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
+    size = counted(input_.url)[1] if _is_counted(input_) else 0
+    options = Options(size=size, epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
     return ShardTable.make(shard_files(input_, listing), options, name=input_.name).listing()
+
+
+def _is_counted(input_: Any) -> bool:
+    """Tell whether the input is a number of records, and no files."""
+    return bool(input_.url.startswith("records:"))
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:

@@ -4,11 +4,15 @@ Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it re
 on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
 Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks as bytes, and TFRecord by files as bytes.
+
+An input `records://COUNT/SIZE` has no files: its records are the numbers from 0 to COUNT, in shards of SIZE. The program reads what they
+stand for.
 """
 
 from __future__ import annotations
 
 import os
+import re
 
 from trainmaster.runtime.elsewhere import library, open_binary
 
@@ -17,12 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, BinaryIO
 
-LINES, ROWS, WHOLE = "lines", "rows", "whole"
+LINES, ROWS, WHOLE, RECORDS = "lines", "rows", "whole", "records"
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
 _WHOLE = (*_PACKED, ".parquet")
+_COUNTED = re.compile(r"records://(?P<count>[1-9]\d*)(?:/(?P<size>[1-9]\d*))?(?:\?epochs=(?P<epochs>\d+))?")
+_SHARDS = 1000  # into which an input of records is cut where its URL does not say the size of one
 
 
 def lines(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
@@ -70,6 +76,9 @@ class Reader:
 
     def records(self, path: str, kind: str, start: int, end: int) -> Iterator[Any]:
         """Yield the records of a shard. Raises OSError where the file cannot be read, DamagedFile where it is damaged."""
+        if kind == RECORDS:
+            yield from range(start, end)
+            return
         if kind == RECORDIO:
             from .formats import recordio
 
@@ -130,12 +139,27 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
     """Return the shards (path, kind, start, end) of a file, directory or pattern: one per file. Hidden files and those led by _
     are left out. `format_name`: as the job file's `format`.
     """
+    if place.startswith("records:"):
+        count, size, _ = counted(place)
+        return [(place, RECORDS, start, min(start + size, count)) for start in range(0, count, size)]
     shards = []
     for path in _files(place):
         size = os.path.getsize(path)
         if size:
             shards.append((path, _kind(path, format_name), 0, size))
     return shards
+
+
+def counted(url: str) -> tuple[int, int, int]:
+    """Return the records of `records://COUNT/SIZE`, those of a shard, and the epochs that the job has told its program (0: it has not).
+
+    Raises ValueError for any other text.
+    """
+    parts = _COUNTED.fullmatch(url)
+    if parts is None:
+        raise ValueError(f"{url} is not records://COUNT or records://COUNT/SIZE")
+    count = int(parts["count"])
+    return count, int(parts["size"] or max(1, count // _SHARDS)), int(parts["epochs"] or 0)
 
 
 def _kind(path: str, format_name: str) -> str:
