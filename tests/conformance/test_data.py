@@ -233,6 +233,28 @@ def test_batches_of_shards_are_counted_when_they_were_used(engine: Engine) -> No
     assert f"{len(written)} records" in audited.stdout
 
 
+def test_numbers_of_records_are_each_counted_once_though_a_reader_dies(engine: Engine) -> None:
+    program = python("""
+        import os, signal
+        from trainmaster import runtime
+        me = runtime.task()
+        for number, record in enumerate(runtime.shards("train", batch=1), 1):
+            print("record", record, flush=True)
+            if me.index == 0 and me.attempt == 1 and number == 100:
+                os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    source = {"url": "records://1000/40", "as": "shards", "epochs": 2, "shuffle": True}
+    job = engine.submit(workers(program, 2), inputs={"train": source})
+    status = job.succeeded()
+    attempts = [("worker:0", 1), ("worker:1", 1), ("worker:0", 2)]
+    read = [line.removeprefix("record ") for task, attempt in attempts for line in job.lines(task, attempt)]
+    assert {*map(int, read)} == {*range(1000)}
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert "2,000 records" in audited.stdout
+    assert status["shards"]["train"]["done"] == status["shards"]["train"]["total"] == 50
+
+
 @pytest.mark.full
 @pytest.mark.needs("frameworks", "local-data")
 @pytest.mark.parametrize(

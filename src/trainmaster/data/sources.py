@@ -22,6 +22,7 @@ from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_patte
 from trainmaster.core.spec.job import Input
 from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
+from trainmaster.runtime.reading import counted
 
 
 def list_input(source: Input | str, key: str = "") -> Listing:
@@ -32,6 +33,8 @@ def list_input(source: Input | str, key: str = "") -> Listing:
     """
     if isinstance(source, Input) and source.as_ == "mount":
         return Listing(f"{mountable(source.url, f'inputs.{source.name}.url').rstrip('/')}/", ())
+    if isinstance(source, Input) and source.url.startswith("records:"):
+        return Listing("records://", (File(source.url, _count(source)),))
     if isinstance(source, Input):
         return list_input(source.url, f"inputs.{source.name}.url")
     url = source
@@ -53,6 +56,23 @@ def list_input(source: Input | str, key: str = "") -> Listing:
             anchor="no-input",
         )
     return listing
+
+
+def _count(source: Input) -> int:
+    """Return the number of records of an input that has no files. Raises BadInput."""
+    place, mend = f"inputs.{source.name}.url: {source.url}", "write records://COUNT/SIZE, as in records://60000/512"
+    try:
+        count, _, epochs = counted(source.url)
+        if epochs:
+            raise ValueError(f"{source.url} has epochs, and they are the key epochs of the input")
+    except ValueError as error:
+        raise BadInput(str(error), place=place, mend=mend, anchor="wrong-value") from error
+    if source.as_ != "shards":
+        message = f"records that only the program can read are as: shards, not {source.as_}"
+        raise BadInput(
+            message, place=f"inputs.{source.name}.as: {source.as_}", mend="set as: shards", anchor="wrong-value"
+        )
+    return count
 
 
 def write_list(listing: Listing, path: str) -> None:

@@ -25,4 +25,8 @@ def spec_of(
 
 def _opened_by_programs(source: Input) -> bool:
     """Tell whether programs read an input themselves, and from an object store."""
-    return source.as_ == "shards" and "://" in source.url and not source.url.startswith(("file:", "hdfs:", "viewfs:"))
+    return (
+        source.as_ == "shards"
+        and "://" in source.url
+        and not source.url.startswith(("file:", "hdfs:", "records:", "viewfs:"))
+    )

@@ -112,7 +112,7 @@ class StepRunner:
         listing = self._splits(input_) if input_.format.startswith(HADOOP) else list_input(input_)
         content = self._keep_listing(name, listing)
         if input_.as_ == "shards":
-            return shard_listing(input_, listing) | {"bytes": listing.size}
+            return shard_listing(input_, listing) | {"bytes": 0 if _is_counted(input_) else listing.size}
         return {"files": len(listing.files), "bytes": listing.size, "digest": hashlib.sha256(content).hexdigest()}
 
     def _keep_listing(self, name: str, listing: Listing) -> bytes:
@@ -202,16 +202,23 @@ class StepRunner:
 def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
     """Return the part of a listing that the accounting of shards needs."""
     from trainmaster.data.formats.formats import shard_files
+    from trainmaster.runtime.reading import counted
 
-    return shard_table(input_, shard_files(input_, listing))
+    size = counted(input_.url)[1] if _is_counted(input_) else 0
+    return shard_table(input_, shard_files(input_, listing), size)
 
 
-def shard_table(input_: Any, files: Sequence[Any]) -> dict[str, Any]:
-    """Return the same of `core.input.shards.File`s."""
+def shard_table(input_: Any, files: Sequence[Any], size: int = 0) -> dict[str, Any]:
+    """Return the same of `core.input.shards.File`s. `size`: of a shard; 0: as many shards as the rule makes."""
     from trainmaster.core.input.shards import Options, ShardTable
 
-    options = Options(epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
+    options = Options(size=size, epochs=input_.epochs, shuffle=input_.shuffle, seed=input_.seed)
     return ShardTable.make(files, options, name=input_.name).listing()
+
+
+def _is_counted(input_: Any) -> bool:
+    """Tell whether the input is a number of records, and no files."""
+    return bool(input_.url.startswith("records:"))
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:

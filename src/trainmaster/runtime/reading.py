@@ -5,11 +5,15 @@ on to the end of the line that begins at or before its own end. So each line is 
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
 Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks as bytes, and TFRecord by files as bytes.
 Tables of databases are read by ranges of keys as dictionaries, if SQLAlchemy is there.
+
+An input `records://COUNT/SIZE` has no files: its records are the numbers from 0 to COUNT, in shards of SIZE. The program reads what they
+stand for.
 """
 
 from __future__ import annotations
 
 import os
+import re
 
 from trainmaster.runtime.elsewhere import library, open_binary
 from trainmaster.runtime.formats import is_table
@@ -21,13 +25,15 @@ if TYPE_CHECKING:
 
     from trainmaster.runtime.formats import sql
 
-LINES, ROWS, WHOLE = "lines", "rows", "whole"
+LINES, ROWS, WHOLE, RECORDS = "lines", "rows", "whole", "records"
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 TABLE = "table"  # start and end are keys; of one that is read whole they mean nothing
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
 _WHOLE = (*_PACKED, ".parquet")
+_COUNTED = re.compile(r"records://(?P<count>[1-9]\d*)(?:/(?P<size>[1-9]\d*))?(?:\?epochs=(?P<epochs>\d+))?")
+_SHARDS = 1000  # into which an input of records is cut where its URL does not say the size of one
 
 
 def lines(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
@@ -78,6 +84,9 @@ class Reader:
         """Yield the records of a shard. Raises OSError where the file cannot be read, DamagedFile where it is damaged."""
         if is_table(path):
             yield from self._open_table(path).records(*((start, end) if kind == TABLE else ()))
+            return
+        if kind == RECORDS:
+            yield from range(start, end)
             return
         if kind == RECORDIO:
             from .formats import recordio
@@ -151,12 +160,27 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
     """
     if is_table(place):
         return [(place, WHOLE, 0, 0)]
+    if place.startswith("records:"):
+        count, size, _ = counted(place)
+        return [(place, RECORDS, start, min(start + size, count)) for start in range(0, count, size)]
     shards = []
     for path in _files(place):
         size = os.path.getsize(path)
         if size:
             shards.append((path, _kind(path, format_name), 0, size))
     return shards
+
+
+def counted(url: str) -> tuple[int, int, int]:
+    """Return the records of `records://COUNT/SIZE`, those of a shard, and the epochs that the job has told its program (0: it has not).
+
+    Raises ValueError for any other text.
+    """
+    parts = _COUNTED.fullmatch(url)
+    if parts is None:
+        raise ValueError(f"{url} is not records://COUNT or records://COUNT/SIZE")
+    count = int(parts["count"])
+    return count, int(parts["size"] or max(1, count // _SHARDS)), int(parts["epochs"] or 0)
 
 
 def _kind(path: str, format_name: str) -> str:

@@ -72,6 +72,10 @@ class Materials:
         if kind == "mount":
             sources.mount(fields["url"], path, f"inputs.{name}.url")
             return path, 0
+        if kind == "shards" and fields["url"].startswith(
+            "records:"
+        ):  # the program knows what these records are, and how many
+            return f"{fields['url']}?epochs={fields['epochs']}", 0
         return (name if kind == "shards" else "-"), 0
 
     def upload(

@@ -41,7 +41,7 @@ def _check_schemes(job: Job) -> None:
     urls = {
         f"inputs.{name}.url": source.url
         for name, source in job.inputs.items()
-        if not source.format.startswith(HADOOP) and not is_table(source.url)
+        if not (source.format.startswith(HADOOP) or is_table(source.url) or source.url.startswith("records:"))
     }
     urls |= {
         f"outputs.{name}.url": target.url
@@ -118,7 +118,8 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
             check_format(source)
         # Others are listed by the master, which waits for nobody.
         is_carried = not where.on_this_machine and not URL.match(described.inputs[name].url)
-        if source.as_ == "mount" or (local_path(source.url) is not None and not is_carried):
+        is_here = local_path(source.url) is not None and not is_carried
+        if source.as_ == "mount" or source.url.startswith("records:") or is_here:
             from trainmaster.data.sources import list_input
 
             list_input(source)

@@ -2,10 +2,10 @@
 
 Files are cut into shards: byte ranges of lines (read by Hadoop's rule: a line belongs to the shard in which it
 begins), ranges of chunks of a RecordIO file, row groups of a Parquet file, or a whole file where a format cannot be cut. A table of a
-database stands for one file, and is cut into ranges of its key. A shard has an
-*index* in the data and a *number* in the order of reading: number = epoch x shards + position, and a seeded permutation of each
-epoch maps positions to indexes. All books are kept in numbers, so that shards leased together and done together
-stay one range, shuffled or not.
+database stands for one file, and is cut into ranges of its key. An input may also be a number of records that only the program can read:
+its shards are ranges of their indices. A shard has an *index* in the data and a *number* in the order of reading: number = epoch x shards
++ position, and a seeded permutation of each epoch maps positions to indexes. All books are kept in numbers, so that shards leased
+together and done together stay one range, shuffled or not.
 
 The table knows which shards are done, and follows from the log alone; `leases` knows who holds the others. Done and
 returned ranges are events (barriers). A shard that is done counts no second time, however often it is reported. Each
@@ -35,6 +35,7 @@ from trainmaster.core.input.ranges import Range, RangeSet
 from trainmaster.core.plain import Plain
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
+RECORDS = "records"  # start and end are indices of records, and so is the size of a shard
 # Kinds that are formats, which the job names or a file's ending shows: start and end are bytes.
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 NAMED = (JSONL, CSV, RECORDIO, TFRECORD)
@@ -73,7 +74,7 @@ class File(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Options(Plain):
-    """The way an input is cut and read. `size`: bytes of a shard; 0 lets the input's size decide."""
+    """The way an input is cut and read. `size`: bytes of a shard, or records of one of RECORDS; 0 lets the input's size decide."""
 
     size: int = 0
     epochs: int = 1
@@ -97,6 +98,8 @@ def place_words(shard: Mapping[str, Any]) -> str:
         return f"{shard['path']}, bytes {shard['start']:,} to {shard['end']:,}"
     if shard["kind"] == TABLE:
         return f"{shard['path']}, keys {shard['start']:,} to {shard['end'] - 1:,}"
+    if shard["kind"] == RECORDS:
+        return f"{shard['path']}, records {shard['start']:,} to {shard['end']:,}"
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
 
@@ -414,8 +417,8 @@ def _kind(file: File) -> str:
 
 
 def _is_divided(file: File) -> bool:
-    """Tell whether the file may be cut at any byte."""
-    return _kind(file) in (LINES, JSONL) and not file.path.lower().endswith(_UNCUTTABLE)
+    """Tell whether the file may be cut at any byte, or record."""
+    return _kind(file) in (LINES, JSONL, RECORDS) and not file.path.lower().endswith(_UNCUTTABLE)
 
 
 def _pieces(file: File, size: int) -> int:

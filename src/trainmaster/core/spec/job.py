@@ -249,7 +249,11 @@ class Input(Section):
     """Data that the programs read."""
 
     name: str = key("the input's name", "name")
-    url: str = key("where it is; may hold *, ? and [..], or name a table: sqlite:///FILE?table=NAME", "text")
+    url: str = key(
+        "where it is; may hold *, ? and [..], or name a table: sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of "
+        "records, which the program reads itself",
+        "text",
+    )
     as_: str = key(
         "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself",
         "download | list | stream | shards | mount", "download", default="download",
