@@ -1,0 +1,15 @@
+"""DeepFM (arXiv:1703.04247): a factorization machine and dense layers on the same embeddings."""
+
+import keras
+from clicks.fields import Pairs, Sum, dense, embedded, eval_metrics_fn, feed, loss, optimizer
+from keras import layers
+
+__all__ = ["custom_model", "eval_metrics_fn", "feed", "loss", "optimizer"]
+
+
+def custom_model(ids=520, dimension=8):
+    features, vectors, weights = embedded(ids, dimension)
+    return keras.Model(
+        features,
+        layers.Add()([Sum()(weights), Sum()(Pairs()(vectors)), layers.Dense(1)(dense(layers.Flatten()(vectors)))]),
+    )

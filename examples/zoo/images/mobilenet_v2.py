@@ -1,0 +1,12 @@
+"""Coloured images of 32 x 32 pixels: Keras's own MobileNetV2, from random weights."""
+
+import keras
+from images.functional import eval_metrics_fn, feed, loss, optimizer
+
+__all__ = ["custom_model", "eval_metrics_fn", "feed", "loss", "optimizer"]
+
+
+def custom_model(alpha=0.35):
+    return keras.applications.MobileNetV2(
+        (32, 32, 3), alpha=alpha, weights=None, classes=10, classifier_activation=None
+    )

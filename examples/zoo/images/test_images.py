@@ -1,0 +1,20 @@
+"""The models learn: pytest images/test_images.py, in the directory of the zoo."""
+
+import pytest
+from learning import evaluated
+
+DATA = "images"
+# Model -> epochs, batch, metric, the least that it must be on the data that are held out.
+MODELS = {
+    "images.functional.custom_model": (4, 64, "accuracy", 0.85),
+    "images.subclass.CustomModel": (4, 64, "accuracy", 0.85),
+    "images.resnet.custom_model": (4, 64, "accuracy", 0.85),
+    "images.mobilenet_v2.custom_model": (8, 64, "accuracy", 0.6),
+    "images.resnet50.custom_model": (3, 64, "accuracy", 0.5),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_model_reaches_its_figure(model, tmp_path):
+    epochs, batch, metric, least = MODELS[model]
+    assert evaluated(model, DATA, epochs, batch, tmp_path)[metric] >= least

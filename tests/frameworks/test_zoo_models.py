@@ -1,0 +1,64 @@
+"""Each model of examples/zoo learns: its own test passes, and its page states the figure of the test."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ZOO = Path(__file__).parents[2] / "examples" / "zoo"
+LIMIT = 1800.0  # s, which only a failure reaches
+BRIEF = {"iris"}  # in every run
+LONG = {"images"}
+
+
+def table(name: str) -> dict[str, tuple[str, int, int, float]]:
+    """The models of a directory: data, epochs, batch and figure, as its test has them."""
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse((ZOO / name / f"test_{name}.py").read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    return {model: (values["DATA"], *row[:2], row[3]) for model, row in values["MODELS"].items()}
+
+
+MODELS = {
+    name: table(name) for name in sorted(path.parent.name for path in ZOO.glob("*/test_*.py")) if name != "points"
+}
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    if name in BRIEF:
+        return []
+    return [pytest.mark.soak] if name in LONG else [pytest.mark.full]
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=marks(name)) for name, models in MODELS.items() for model in models]
+)
+def test_model_reaches_its_figure(model: str) -> None:
+    name = model.partition(".")[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-c", os.devnull, "--rootdir", ZOO, f"{name}/test_{name}.py",
+         "-k", model],
+        cwd=ZOO, env={**os.environ, "PYTHONPATH": str(ZOO), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+    assert "1 passed" in done.stdout
+
+
+def test_page_states_the_figures() -> None:
+    stated = {}
+    for line in (ZOO / "README.md").read_text().splitlines():
+        names = re.findall(r"`([\w.]+\.\w+)`", line)
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if names and len(cells) == 4:
+            epochs, batch = map(int, cells[2].split(","))
+            [least] = re.findall(r"\d\.\d+", cells[3])
+            stated |= {name: (cells[1], epochs, batch, float(least)) for name in names}
+    assert stated == {model: row for models in MODELS.values() for model, row in models.items()}
