@@ -41,8 +41,18 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 BASIC = {
     "train": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--training_data=data", LOCAL],
-    "evaluate": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--validation_data=data"],
-    "predict": ["--model_zoo=zoo", "--model_def=iris.dnn.custom_model", "--prediction_data=data"],
+    "evaluate": [
+        "--model_zoo=zoo",
+        "--model_def=iris.dnn.custom_model",
+        "--validation_data=data",
+        "--checkpoint_dir_for_init=data",
+    ],
+    "predict": [
+        "--model_zoo=zoo",
+        "--model_def=iris.dnn.custom_model",
+        "--prediction_data=data",
+        "--checkpoint_dir_for_init=data",
+    ],
 }
 
 
@@ -80,7 +90,7 @@ def refused(*flags: str, **options: Any) -> str:
 TO_WORKER = {
     "model_params": "layers=3", "loss": "my_loss", "optimizer": "my_optimizer", "feed": "my_feed", "eval_metrics_fn": "metrics",
     "callbacks": "my_callbacks", "custom_data_reader": "MyReader", "prediction_outputs_processor": "Sink",
-    "data_reader_params": "columns=['a']; label='b'", "minibatch_size": "32", "get_model_steps": "2", "grads_to_wait": "3",
+    "data_reader_params": "columns=['a']; sep=';'", "minibatch_size": "32", "get_model_steps": "2", "grads_to_wait": "3",
     "sync_version_tolerance": "1", "embedding_size": "1000000", "evaluation_steps": "50", "log_loss_steps": "10", "max_step": "7",
     "checkpoint_steps": "100", "log_level": "DEBUG", "num_epochs": "2", "use_async": "true", "lr_staleness_modulation": "true",
 }  # fmt: skip
@@ -286,6 +296,8 @@ def test_a_job_needs_a_model_and_data(verb: str) -> None:
     for missing, words in enumerate(("there is no --model_zoo", "there is no --model_def", "there are no data")):
         flags = [flag for position, flag in enumerate(BASIC[verb]) if position != missing]
         assert words in refused(*flags, verb=verb, basic=False)
+    if verb != "train":
+        assert "there is no trained model" in refused(*BASIC[verb][:3], verb=verb, basic=False)
     assert (
         value(
             job(verb=verb),
@@ -458,3 +470,31 @@ def test_errors_speak_of_flags_and_settings() -> None:
     done = tm_says("train", *BASIC["train"], "--worker_resource_request=cpu=9000,memory=1Gi", "--dry-run")
     assert isinstance(done.exception, BadInput)
     assert "flag --worker_resource_request" in done.exception.place
+
+
+def test_formats_are_those_in_which_the_program_reads_files_by_hand() -> None:
+    """A directory of .csv files has a header in each; without an ending files are lines, in an ElasticDL line RecordIO."""
+    assert value(job(), "inputs.training.format") == "csv"
+    assert value(job("--data_reader_params=reader_type=Text"), "inputs.training.format") == "lines"
+    assert value(job("--custom_data_reader=Mine"), "inputs.training.format") == "auto"
+    assert value(job("--training_data=hdfs:///data/part"), "inputs.training.format") == "auto"
+    assert (
+        value(job("--training_data=/data/part", engine="kubernetes", is_theirs=True), "inputs.training.format")
+        == "recordio"
+    )
+    assert "there is no reader of the type Tetx" in refused("--data_reader_params=reader_type=Tetx")
+
+
+def test_flags_of_the_workers_are_those_of_their_program() -> None:
+    """Names, defaults and commands agree with the table of `python -m trainmaster.zoo`; the strategy is always said."""
+    from trainmaster.zoo.flags import FLAGS as OF_PROGRAM
+
+    program = {flag.name: flag for flag in OF_PROGRAM}
+    for flag in FLAGS:
+        if not flag.to_worker or flag.name in ("dataset_fn", "distribution_strategy"):
+            continue
+        theirs = program[flag.name]
+        assert set(flag.verbs) <= set(theirs.tasks), flag.name
+        assert flag.default == ("" if theirs.default is None else str(theirs.default).replace("False", "false")), (
+            flag.name
+        )

@@ -35,12 +35,13 @@ def naming_origins(described: Any) -> Iterator[None]:
 
 
 def warn(described: Any, spoken: Spoken = unchanged) -> None:
-    """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words."""
+    """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words; "" for none."""
     from trainmaster.client.spec.describe import job_warnings
 
     for text in job_warnings(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
-        _print(spoken(text, f"roles.{role}" if role else ""))
+        if words := spoken(text, f"roles.{role}" if role else ""):
+            _print(words)
 
 
 def warner(described: Any, spoken: Spoken = unchanged) -> Callable[[str, str], None]:

@@ -53,6 +53,8 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
     if not directory and parts.prediction_outputs_processor is None:
         mend = "give --output, or a PredictionOutputsProcessor in the model file"
         raise BadModel("nothing takes the predictions", mend=mend)
+    if directory:  # of a worker that gets no records, too: its output must be there
+        os.makedirs(directory, exist_ok=True)
     source, form = reader_of("prediction", flags, parts, params, task.world > 1)
     windows = Windows(source, form, 0)
     record = windows.first_record()

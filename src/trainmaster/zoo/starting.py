@@ -2,7 +2,7 @@
 
 | it names | what is taken |
 |---|---|
-| a directory or URL of checkpoints | weights, the optimizer's state, the number of steps |
+| a directory or URL of checkpoints, or the directory of a job's checkpoints | weights, the optimizer's state, the number of steps |
 | the directory of an exported model | weights |
 | a file of weights: `.keras`, `.weights.h5`, `.pt` | weights |
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import runtime
 from .errors import BadModel
+from .stored_sets import states_in
 
 FLAG = "--checkpoint_dir_for_init"
 
@@ -47,11 +48,12 @@ def restore(model: Any, state: Any) -> None:
 def _checkpoint(place: str) -> Any:
     from ..runtime.states import stored_states
 
-    if "://" not in place and not glob.glob(os.path.join(glob.escape(place), "state-*.json")):
-        return None
-    if next(stored_states.headers(stored_states.place_at(place)), None) is None:
-        return None
-    return runtime.checkpoint.load(at=place, memory=False)
+    with states_in(place) as directory:
+        if "://" not in directory and not glob.glob(os.path.join(glob.escape(directory), "state-*.json")):
+            return None
+        if next(stored_states.headers(stored_states.place_at(directory)), None) is None:
+            return None
+        return runtime.checkpoint.load(at=directory, memory=False)
 
 
 def _exported(model: Any, directory: str) -> str:

@@ -363,14 +363,40 @@ class _Builder:
         needed = f"{_DATA[self.verb]}_data"
         if not (self._has(needed) or self.is_own_program or self._has("custom_data_reader")):
             raise BadInput(f"there are no data: no --{needed}", mend=f"add --{needed} URL", anchor="missing-key")
+        if self.verb != TRAIN and not self._has("checkpoint_dir_for_init"):
+            mend = "add --checkpoint_dir_for_init PATH: checkpoints, an exported model or a file of weights"
+            raise BadInput("there is no trained model", mend=mend, anchor="missing-key")
         if self._has("num_minibatches_per_task") and not any(_RECORDS.match(self._text(f"{name}_data")) for name in _DATA.values()
                                                              if f"{name}_data" in self.words):  # fmt: skip
             self.draft.remark("--num_minibatches_per_task: files are cut by their size; records://COUNT is cut by it")
 
     def _format(self, name: str, url: str, option: Said) -> None:
-        """Set the format that ElasticDL's own readers had: RecordIO, whatever a file is called, unless its ending says otherwise."""
-        if self.is_theirs and not url.lower().endswith(_KNOWN_ENDINGS) and "://" not in url.removeprefix("file://"):
-            self._set(("inputs", name, "format"), "recordio", Said(option.text, option.origin, False))
+        """Set the format of records in which the program reads the same files by hand. Files without an ending are RecordIO in an
+        ElasticDL command line.
+        """
+        if self.is_own_program or _RECORDS.match(url):
+            return
+        from trainmaster.zoo.data.records import Form
+        from trainmaster.zoo.errors import BadModel
+        from trainmaster.zoo.params import parse_params
+
+        form = "auto"
+        if not self._has("custom_data_reader"):
+            try:
+                form = Form(parse_params(self._text("data_reader_params"), "data_reader_params")).format_of(
+                    url.removeprefix("file://")
+                )
+            except BadModel as error:
+                raise BadInput(error.message, place=error.place, mend=error.mend, anchor="wrong-value") from error
+        if (
+            form == "auto"
+            and self.is_theirs
+            and not url.lower().endswith(_KNOWN_ENDINGS)
+            and "://" not in url.removeprefix("file://")
+        ):
+            form = "recordio"
+        if form != "auto":
+            self._set(("inputs", name, "format"), form, Said(option.text, option.origin, False))
 
     def _set_whole(self, name: str, url: str, option: Said) -> None:
         """Give an input whole to every task: by its path where they see that, else as a copy."""
@@ -427,8 +453,8 @@ class _Builder:
             self.draft.remark("no --output: predictions go to PredictionOutputsProcessor alone")
         if self._has("tensorboard_log_dir"):
             self._set(("tensorboard", "logs"), self._text("tensorboard_log_dir"), self.words["tensorboard_log_dir"])
-        if self.is_own_program and not self._has("checkpoint_dir"):
-            return
+        if self.verb != TRAIN or (self.is_own_program and not self._has("checkpoint_dir")):
+            return  # evaluation and prediction count their shards at the end, so a worker that begins anew has them all
         self._set(("checkpoint", "path"), "checkpoint", self._said("checkpoint_dir"))
         if self._has("checkpoint_dir"):
             self._set(

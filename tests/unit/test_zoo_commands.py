@@ -1,0 +1,147 @@
+"""`tm zoo` and `tm elasticdl zoo`: what a zoo begins with, and how its image is built and pushed. The tools are stand-ins that tell what
+they were called with.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainmaster.cli.tm import tm
+from trainmaster.core.errors import BadInput
+from trainmaster.integrations.elasticdl import zoos
+
+STAND_IN = """\
+#!/bin/sh
+if [ "$1" = info ]; then
+  [ -e "$0.stopped" ] || exit 0
+  echo "Cannot connect to the daemon. Is it running?" >&2
+  exit 1
+fi
+printf '%s\\n' "$(basename "$0")" "$@" > "$TOLD"
+exit ${STATUS-0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory, and a PATH with none of the tools that build images."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "basename"):
+        (folder / name).symlink_to(next(path for path in (Path("/bin", name), Path("/usr/bin", name)) if path.exists()))
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def install(machine: Path, *tools: str) -> None:
+    for tool in tools:
+        path = machine / "bin" / tool
+        path.write_text(STAND_IN)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def told(machine: Path) -> list[str]:
+    return (machine / "told").read_text().split()
+
+
+def says(*words: str) -> Result:
+    return CliRunner().invoke(tm, words)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process, whose standard error the tools write to."""
+    command = [sys.executable, "-m", "trainmaster.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def refused(*words: str) -> str:
+    error = says(*words).exception
+    assert isinstance(error, BadInput)
+    return str(error)
+
+
+@pytest.mark.parametrize("model", zoos.models())
+def test_a_zoo_begins_with_a_model_its_test_and_a_recipe(model: str, machine: Path) -> None:
+    done = says("--json", "zoo", "init", "zoo", "--model", model)
+    assert done.exit_code == 0, done.output
+    names = json.loads(done.stdout)["files"]
+    assert {"Containerfile", "requirements.txt", f"{model}/{model}.py", f"{model}/test_{model}.py"} <= set(names)
+    recipe = (machine / "zoo/Containerfile").read_text()
+    assert recipe.splitlines()[-1] == "COPY . /model_zoo"
+    assert "COPY requirements.txt /tmp/requirements.txt" in recipe
+    assert (machine / "zoo/requirements.txt").read_text().strip()
+    zoos_file = compile((machine / f"zoo/{model}/{model}.py").read_text(), model, "exec")
+    assert "custom_model" in zoos_file.co_names
+
+
+def test_a_directory_that_is_not_empty_is_left_alone(machine: Path) -> None:
+    (machine / "zoo").mkdir()
+    (machine / "zoo/mine.py").write_text("mine")
+    assert "zoo is not empty" in refused("zoo", "init", "zoo")
+    assert "zoo/mine.py is no directory" in refused("zoo", "init", "zoo/mine.py")
+    assert "did you mean points?" in refused("zoo", "init", "other", "--model", "pints")
+    assert sorted(path.name for path in machine.iterdir()) == ["bin", "zoo"]
+    assert (machine / "zoo/mine.py").read_text() == "mine"
+
+
+def test_the_models_there_are_can_be_listed() -> None:
+    assert says("zoo", "init", "--list").stdout.split() == list(zoos.models())
+    assert "points" in zoos.models()
+
+
+def test_an_image_is_built_by_the_first_tool_that_works(machine: Path) -> None:
+    says("zoo", "init", "zoo")
+    assert "none of docker, podman, buildah, nerdctl is on PATH" in refused("zoo", "build", "zoo", "--image", "x:1")
+    install(machine, "docker", "buildah")
+    (machine / "bin/docker.stopped").touch()
+    done = run("zoo", "build", "zoo", "--image", "x:1")
+    assert told(machine) == ["buildah", "bud", "--tag", "x:1", "--file", "zoo/Containerfile", "zoo"]
+    assert done.stdout == "x:1 is built with buildah; push it: tm zoo push x:1\n"
+    (machine / "bin/buildah.stopped").touch()
+    message = refused("zoo", "build", "zoo", "--image", "x:1")
+    assert "docker: Cannot connect to the daemon. Is it running?; buildah: Cannot connect" in message
+    assert "has no Containerfile and no Dockerfile" in refused("zoo", "build", "bin", "--image", "x:1")
+
+
+def test_an_image_is_pushed_and_a_failure_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(machine, "podman")
+    assert run("zoo", "push", "registry.example.org/x:1").returncode == 0
+    assert told(machine) == ["podman", "push", "registry.example.org/x:1"]
+    monkeypatch.setenv("STATUS", "3")
+    done = run("zoo", "push", "x:1")
+    assert done.returncode == 3
+    assert "podman could not push x:1: it exited with 3" in done.stderr
+
+
+def test_elasticdl_s_commands_make_the_same_of_an_existing_zoo(machine: Path) -> None:
+    (machine / "model_zoo").mkdir()
+    (machine / "wheels").mkdir()
+    (machine / "model_zoo/requirements.txt").write_text("numpy\n")
+    words = [
+        "--model_zoo=model_zoo",
+        "--base_image=python:3.11",
+        "--local_pkg_dir=wheels",
+        "--extra_pypi_index=https://pip.example.org",
+    ]
+    assert says("elasticdl", "zoo", "init", *words).exit_code == 0
+    recipe = (machine / "Dockerfile").read_text().splitlines()
+    assert recipe[1] == "FROM python:3.11"
+    assert "COPY model_zoo/requirements.txt /tmp/requirements.txt" in recipe
+    assert "COPY wheels/*.whl /tmp/wheels/" in recipe
+    assert sum("--extra-index-url https://pip.example.org" in line for line in recipe) == 2
+    assert recipe[-1] == "COPY model_zoo /model_zoo"
+    install(machine, "docker")
+    assert run("elasticdl", "zoo", "build", "--image=x:1", ".").returncode == 0
+    assert told(machine) == ["docker", "build", "--tag", "x:1", "--file", "Dockerfile", "."]
+    assert run("elasticdl", "zoo", "push", "x:1").returncode == 0
+    assert "nowhere is no directory" in refused("elasticdl", "zoo", "init", "--model_zoo=nowhere")
+    assert "a Python file that changes pods" in refused("elasticdl", "zoo", "init", "--cluster_spec=x.py")
