@@ -229,3 +229,6 @@ def test_a_container_gets_what_opens_the_stores_of_its_own_role_alone() -> None:
     assert set(stores_of(stores, job, "evaluator")) == {"GOOGLE_TOKEN"}
     stored = job_from({**data, "storage": "abfss://here/jobs"})
     assert set(stores_of(stores, stored, "worker")) == {"AWS_SECRET_ACCESS_KEY", "AZURE_KEY"}
+    table = {"url": "postgresql+psycopg://me@host/db?table=t", "as": "shards"}
+    reading = job_from({**data, "inputs": {"train": table}})
+    assert stores_of({**stores, "PGPASSWORD": "p"}, reading, "worker") == {"PGPASSWORD": "p"}

@@ -73,8 +73,11 @@ def test_each_row_is_in_one_shard_whatever_the_keys(
     tmp_path_factory: pytest.TempPathFactory, keys: set[int], rows: int
 ) -> None:
     path = tmp_path_factory.mktemp("db") / "a.db"
-    url = sqlite(path, rows=[(key, str(key)) for key in keys])
-    parts = read(cut_here(url, rows))
+    definitions = "CREATE TABLE t (id INTEGER PRIMARY KEY, label)", "CREATE VIEW v AS SELECT * FROM t"
+    url = sqlite(path, *definitions, rows=[(key, str(key)) for key in keys])
+    file = cut_here(url, rows)
+    assert cut_here(url.replace("table=t", "table=v"), rows, "id").cuts == file.cuts, "without an index"
+    parts = read(file)
     assert [row["id"] for part in parts for row in part] == sorted(keys)
     assert [len(part) for part in parts[:-1]] == [rows] * len(parts[:-1])
     assert all(parts)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainmaster.core.spec.job import Job
 
 SPEC = "TRAINMASTER_SPEC"
-STORES = {  # scheme of an object store -> the prefix of the variables that open it
+STORES = {  # scheme of an object store, or a database -> the prefix of the variables that open it
     "s3": "AWS_",
     "s3a": "AWS_",
     "gs": "GOOGLE_",
@@ -24,6 +24,7 @@ STORES = {  # scheme of an object store -> the prefix of the variables that open
     "az": "AZURE_",
     "abfs": "AZURE_",
     "abfss": "AZURE_",
+    "postgresql": "PG",
 }
 _PIECE = 64 * 1024  # characters: one variable of a process may have 128 KiB (execve(2))
 
@@ -52,8 +53,11 @@ def stores_of(stores: Mapping[str, str], job: Job, role: str) -> dict[str, str]:
 
 
 def prefixes(urls: Iterable[str]) -> set[str]:
-    """Return the prefixes of the variables that open the object stores of these URLs."""
-    return {STORES[scheme] for url in urls if (scheme := url.partition("://")[0].lower()) in STORES}
+    """Return the prefixes of the variables that open the object stores and databases of these URLs."""
+    schemes = {
+        url.partition("://")[0].partition("+")[0].lower() for url in urls
+    }  # postgresql+psycopg names a driver, too
+    return {STORES[scheme] for scheme in schemes & STORES.keys()}
 
 
 def opening_stores(payload: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

@@ -128,8 +128,9 @@ class Table:
         with self._connection() as connection:
             rows = connection.execution_options(stream_results=True, yield_per=_FETCHED).execute(query)
             names = list(rows.keys())
-            for row in rows:
-                yield dict(zip(names, row, strict=True))
+            for part in rows.partitions():
+                for row in part:
+                    yield dict(zip(names, row, strict=True))
 
     def cut(self, key: str = "") -> dict[str, Any]:
         """Return `path`, the URL with its key; `cuts`, the keys at which shards begin; and `end`, the key at which the last one ends.
@@ -138,24 +139,34 @@ class Table:
         """
         sql = self._sql
         with self._connection() as connection:
-            key = self._checked_key(connection, key or self.place.key)
+            key, is_indexed = self._checked_key(connection, key or self.place.key)
             column = sql.column(key)
             count = connection.scalar(sql.select(sql.func.count()).select_from(self._from))
-            numbered = sql.select(column, sql.func.row_number().over(order_by=column).label("trainmaster_number"))
-            numbers = numbered.select_from(self._from).subquery()
             rows = max(_FEWEST, min(_MOST, -(-count // _WANTED)))
-            firsts = (
-                sql.select(numbers.c[key])
-                .where((numbers.c.trainmaster_number - 1) % rows == 0)
-                .order_by(numbers.c[key])
-            )
+            firsts = self._firsts_by_index(column, rows) if is_indexed else self._firsts_by_sorting(column, rows)
             cuts = [int(value) for (value,) in connection.execute(firsts)]
             last = connection.scalar(sql.select(sql.func.max(column)).select_from(self._from))
         end = max(cuts[-1:] + ([int(last)] if last is not None else []), default=-1) + 1
         return {"path": self.place._replace(key=key).url, "cuts": cuts, "end": end}
 
-    def _checked_key(self, connection: Any, key: str) -> str:
-        """Return the name of the key, once the table, its columns and its keys were looked at."""
+    def _firsts_by_index(self, column: Any, rows: int) -> Any:
+        """Return the query for the least key, and each one that is `rows` rows behind the one before. It walks once through an index."""
+        sql = self._sql
+        first = sql.select(sql.func.min(column).label("k")).select_from(self._from).cte("firsts", recursive=True)
+        following = sql.select(column).select_from(self._from).where(column > first.c.k).order_by(column)
+        following = following.limit(1).offset(rows - 1).correlate(first).scalar_subquery()
+        firsts = first.union_all(sql.select(following).where(first.c.k.is_not(None)))
+        return sql.select(firsts.c.k).where(firsts.c.k.is_not(None)).order_by(firsts.c.k)
+
+    def _firsts_by_sorting(self, column: Any, rows: int) -> Any:
+        """Return the query for the same keys where no index is known. It sorts once, which takes ten times as long as walking an index."""
+        sql = self._sql
+        number = sql.func.row_number().over(order_by=column)
+        numbered = sql.select(column.label("k"), number.label("n")).select_from(self._from).subquery()
+        return sql.select(numbered.c.k).where((numbered.c.n - 1) % rows == 0).order_by(numbered.c.k)
+
+    def _checked_key(self, connection: Any, key: str) -> tuple[str, bool]:
+        """Return the name of the key, and whether it has an index, once the table, its columns and its keys were looked at."""
         sql, words = self._sql, self.place.words
         inspector = sql.inspect(connection)
         try:
@@ -177,27 +188,22 @@ class Table:
         type_, is_set = columns[key]["type"], not columns[key]["nullable"]
         if self._engine.dialect.name == SQLITE:  # which keeps any value in any column, and null in many a primary key
             kind = sql.func.typeof(sql.column(key))
-            counts = [
-                sql.func.count().filter(kind.not_in(["integer", "null"])),
-                sql.func.count().filter(kind == "null"),
-            ]
-            others, nulls = connection.execute(sql.select(*counts).select_from(self._from)).one()
-            if others:
-                raise BadTable(f"the column {key} of {words} has {others:,} values that are no whole numbers", mend)
-            is_set = not nulls
+            others = sql.select(sql.func.count(), sql.func.count(sql.column(key))).select_from(self._from)
+            count, values = connection.execute(others.where(kind != "integer")).one()
+            if values:
+                raise BadTable(f"the column {key} of {words} has {values:,} values that are no whole numbers", mend)
+            is_set = not count
         elif not isinstance(type_, sql.Integer):
             raise BadTable(f"the column {key} of {words} is {type_}, and ranges need whole numbers", mend)
-        self._check_unique(connection, inspector, key, is_set, primary, mend)
-        return key
-
-    def _check_unique(
-        self, connection: Any, inspector: Any, key: str, is_set: bool, primary: list[str], mend: str
-    ) -> None:
-        """Raise BadTable where the key has nulls, or a value twice. Where its definition excludes that, no row is looked at."""
-        sql, words = self._sql, self.place.words
         unique = [primary, *(e["column_names"] for e in inspector.get_unique_constraints(self._name, self._schema))]
-        if is_set and [key] in unique:
-            return
+        is_indexed = [key] in unique
+        if not (is_indexed and is_set):  # else its definition excludes nulls and repetitions
+            self._check_values(connection, key, mend)
+        return key, is_indexed
+
+    def _check_values(self, connection: Any, key: str, mend: str) -> None:
+        """Raise BadTable where the key has nulls, or a value twice."""
+        sql, words = self._sql, self.place.words
         column = sql.column(key)
         counts = sql.select(sql.func.count(), sql.func.count(column), sql.func.count(column.distinct()))
         rows, values, different = connection.execute(counts.select_from(self._from)).one()
