@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -126,6 +126,14 @@ $(VENV)/peers/.installed: $(VENV)/.dev constraints/peers.txt
 	$(UV) pip install --quiet --compile-bytecode --no-deps --python $(VENV)/peers/bin/python -r constraints/peers.txt; touch $@; $(call took,peers)
 
 peers: $(VENV)/peers/.installed
+
+# The last TensorFlow with Estimators, for a test that makes this when its turn comes.
+$(VENV)/estimator/.installed: $(VENV)/.dev constraints/estimator.txt
+	@start=$$(date +%s); $(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/estimator; \
+	$(UV) pip install --quiet --compile-bytecode --no-deps --python $(VENV)/estimator/bin/python -r constraints/estimator.txt; \
+	touch $@; $(call took,estimator)
+
+estimator: $(VENV)/estimator/.installed
 
 bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def examples(engine: Engine, data: Path) -> Engine:
 
 def copy_examples(engine: Engine, data: Path) -> None:
     """Put the examples into the submitter's directory, with data beside them."""
-    for name in ("digits", "digits-keras", "digits-ps", "elastic"):
+    for name in ("digits", "digits-keras", "digits-ps", "digits-estimator", "elastic"):
         wanted = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
         shutil.copytree(EXAMPLES / name, engine.folder / name, ignore=wanted)
     shutil.copytree(data, engine.folder / "digits" / "data")
@@ -108,6 +109,20 @@ def test_a_parameter_server_runs_here_and_on_the_smallest_trial_cluster(
         copy_examples(engine, data)
         run(engine, "digits-ps/job.yaml")
         assert result((folder / "digits-ps/out/model/chief-0/result.json").read_bytes()) >= 0.9
+
+
+def test_an_estimator_s_input_fn_reads_shards(tmp_path: Path, data: Path) -> None:
+    made = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    subprocess.run(["make", "estimator"], cwd=EXAMPLES.parent, env=made, check=True, timeout=LIMIT)
+    engine = Local(tmp_path)
+    try:
+        copy_examples(engine, data)
+        old_tensorflow = EXAMPLES.parent / ".venv" / "estimator"
+        job = run(engine, "digits-estimator/job.yaml", "--set", f"environment.path={old_tensorflow}")
+        assert result((tmp_path / "digits-estimator/out/model/chief-0/result.json").read_bytes()) >= 0.9
+        assert "255 of 255 shards counted exactly once" in engine.tm("audit", job.id).stdout
+    finally:
+        engine.close()
 
 
 def on_hdfs(engine: Engine) -> list[str]:

@@ -43,10 +43,11 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 )
 def test_model_reaches_its_figure(model: str) -> None:
     name = model.partition(".")[0]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # tm, and the Python of the job's programs
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-c", os.devnull, "--rootdir", ZOO, f"{name}/test_{name}.py",
          "-k", model],
-        cwd=ZOO, env={**os.environ, "PYTHONPATH": str(ZOO), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False, timeout=LIMIT,
+        cwd=ZOO, env={**os.environ, "PYTHONPATH": str(ZOO), "PATH": path}, capture_output=True, text=True, check=False, timeout=LIMIT,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
     assert "1 passed" in done.stdout
