@@ -58,6 +58,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"tests/spark\.py|constraints/spark", NO_TEST, ON_SPARK),
     (r"tests/(netns_engine/|conformance/netns_engine\.py)", r"\[netns", NO_TEST),
     (r"tests/s3\.py|tools/s3server", r"test_stores|test_storage", ON_KUBERNETES),
+    (r"tests/postgres\.py", NO_TEST, NO_TEST),  # none of its tests is full
     (r"examples/", r"test_digits|tests/frameworks/", NO_TEST),
     (r"src/trainmaster/(hadoop/|engines/yarn/|log/(hdfs|dfs)|data/(store/hdfs|formats/(jvm|hadoop_formats)|java))", ON_HADOOP, NO_TEST),
     (r"src/trainmaster/clusters/kubernetes/", r"test_cluster_kubernetes", ON_KUBERNETES),

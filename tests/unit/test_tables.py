@@ -281,6 +281,21 @@ def test_a_url_survives_its_parts() -> None:
     assert place == sql.Place("postgresql+psycopg://me@h:1/db?sslmode=require", "My data.t", ("a b", "c"), "k")
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://me@h:port/db?table=t", "the URL of the table t of .* cannot be used: invalid literal"),
+        ("postgresql+no_such://me@h/db?table=t", "the URL of the table t of .* cannot be used: Can't load plugin"),
+        ("sqlite:///text.db?table=t", "the table t of .* cannot be read: file is not a database"),
+    ],
+)
+def test_what_is_no_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.db").write_text("text, " * 100)
+    with pytest.raises(sql.BadTable, match=words):
+        sql.Table(sqlalchemy, url).cut()
+
+
 def test_a_missing_driver_is_named_with_its_package(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"needs pg8000 in the program's environment\n.*\n.*pip install pg8000"):
         cut("postgresql+pg8000://h/db?table=t")

@@ -230,24 +230,28 @@ class Table:
 
 
 def _engine(sqlalchemy: Any, place: Place) -> Any:
-    """Return SQLAlchemy's engine of a place; SQLite's files are opened for reading alone, for opening another one would make it."""
+    """Return SQLAlchemy's engine of a place. Raises BadTable where the URL cannot be used, or a package is missing."""
+    try:
+        return sqlalchemy.create_engine(_full_url(sqlalchemy, place), pool_size=1, pool_pre_ping=True)
+    except ImportError as error:
+        raise _no_package(error.name or str(error), place) from error
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+        raise BadTable(f"the URL of {place.words} cannot be used: {_reason(error)}") from None
+
+
+def _full_url(sqlalchemy: Any, place: Place) -> Any:
+    """Return the URL with driver and password. SQLite's files are opened for reading alone: another opening would make a missing one."""
     url = sqlalchemy.make_url(place.database)
     dialect, _, driver = url.drivername.partition("+")
     if dialect == SQLITE:
         path = file_of(place.database) or ""
         if not os.path.isfile(path):
             raise BadTable(f"the file of {place.words} does not exist")
-        url = url.set(database=f"file:{quote(os.path.abspath(path))}").update_query_dict({"mode": "ro", "uri": "true"})
-    elif not driver:
+        return url.set(database=f"file:{quote(os.path.abspath(path))}").update_query_dict({"mode": "ro", "uri": "true"})
+    if not driver:
         url = url.set(drivername=f"{dialect}+{_driver(place)}")
-    if password := os.environ.get("PGPASSWORD") if dialect == POSTGRESQL else None:
-        url = url.set(password=password)  # not every driver looks for it
-    try:
-        return sqlalchemy.create_engine(url, pool_size=1, pool_pre_ping=True)
-    except ImportError as error:
-        raise _no_package(error.name or str(error), place) from error
-    except sqlalchemy.exc.ArgumentError as error:
-        raise BadTable(f"the URL of {place.words} cannot be used: {_reason(error)}") from None
+    password = os.environ.get("PGPASSWORD")  # not every driver looks for it
+    return url.set(password=password) if password else url
 
 
 def _driver(place: Place) -> str:
