@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -31,11 +32,13 @@ from parameter_servers import (
 )
 from waiting import until
 
+from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.ps.client import (
     Client,
     Identity,
     Refused,
     ServerError,
+    ServerGone,
     StateLost,
     Superseded,
     TableSpec,
@@ -55,14 +58,11 @@ def push_some(client: Client, model: Model, generator: numpy.random.Generator, c
         model.push(dense, rows)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_servers_hold_what_one_process_would(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(("count", "has_tls"), [(1, False), (3, False), (2, True)])
+def test_servers_hold_what_one_process_would(tmp_path: Path, count: int, has_tls: bool) -> None:
     generator, model = numpy.random.default_rng(7), Model(Adam(0.01))
-    with (
-        servers(tmp_path, count, has_files=False) as group,
-        group.client() as client,
-        group.client("worker:1") as other,
-    ):
+    options = {"has_files": False, "has_tls": has_tls}
+    with servers(tmp_path, count, **options) as group, group.client() as client, group.client("worker:1") as other:
         assert define(client) == 0
         assert define(other) == 0
         assert_holds(client, model)
@@ -82,10 +82,11 @@ def test_servers_hold_what_one_process_would(tmp_path: Path, count: int) -> None
         assert not named.rows
 
 
-def test_large_messages_go_through_shared_memory_and_by_the_socket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_large_messages_go_through_shared_memory_and_by_sockets(tmp_path: Path, has_tls: bool) -> None:
     """The first one of a size has no room in the regions yet."""
     generator = numpy.random.default_rng(3)
-    with servers(tmp_path, 1, has_files=False) as group, group.client() as client:
+    with servers(tmp_path, 1, has_files=False, has_tls=has_tls) as group, group.client() as client:
         client.define({}, {"wide": TableSpec(64)}, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
         for size in (10, 5_000, 60_000, 60_000, 100):
             ids = generator.permutation(size).astype(numpy.int64)
@@ -215,6 +216,27 @@ def test_a_stranger_gets_nowhere(tmp_path: Path) -> None:
             assert answer.header["kind"] == "refused"
             assert is_closed(connection)
             connection.close()
+        assert client.pull().version == 0
+
+
+def test_by_tcp_both_ends_must_be_of_the_job(tmp_path: Path) -> None:
+    certificate, _ = certificate_and_key()
+    with servers(tmp_path, 1, has_files=False, has_tls=True) as group, group.client() as client:
+        define(client)
+        for identity, message in (
+            (Identity(TOKEN, certificate), "certificate verify failed"),
+            (Identity(TOKEN), "the job's certificate is needed"),
+        ):
+            with pytest.raises(ServerGone, match=message):
+                Client(group.addresses, identity, patience=0.0).pull()
+        with pytest.raises(ServerError, match="the token is not this job's"):
+            Client(group.addresses, Identity("a-wrong-token", group.certificate)).pull()
+        with socket.create_connection(("127.0.0.1", group.ports[0])) as plain:
+            plain.sendall(b"".join(buffers({"op": "pull"}, {})))
+            plain.settimeout(60)
+            with contextlib.suppress(ConnectionResetError):
+                while plain.recv(4096):  # an alert of TLS
+                    pass
         assert client.pull().version == 0
 
 

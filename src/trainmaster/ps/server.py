@@ -94,12 +94,12 @@ class Peer:
 
 
 class Server:
-    """Serves on `listeners`; over TCP with `tls`. Restores its state first. Raises CannotRestore and OSError."""
+    """A server with its state restored, which waits for the end of its former process. Over TCP it serves with `tls`. Raises CannotRestore
+    and OSError.
+    """
 
-    def __init__(
-        self, settings: Settings, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None
-    ) -> None:
-        self.settings, self._listeners, self._tls = settings, list(listeners), tls
+    def __init__(self, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+        self.settings, self._tls = settings, tls
         self._selector = selectors.DefaultSelector()
         self._peers: dict[int, Peer] = {}
         self._leader: Peer | None = None
@@ -118,9 +118,9 @@ class Server:
     def is_leader(self) -> bool:
         return self.settings.index == 0
 
-    def run(self) -> None:
+    def run(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until `end`. Raises Fatal, and OSError where the files cannot be written."""
-        for listener in self._listeners:
+        for listener in listeners:
             self._selector.register(listener, selectors.EVENT_READ, listener)
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
@@ -141,7 +141,7 @@ class Server:
         except LostDraft as error:
             raise Fatal(f"{error}: pushes are lost, so the training must begin from a checkpoint") from error
         finally:
-            self._close()
+            self._close(listeners)
 
     def end(self) -> None:
         """Have `run` return. For any thread, and for a signal's handler."""
@@ -598,11 +598,11 @@ class Server:
             if "complete" in header:
                 self._unreported = [report for report in self._unreported if report["version"] > header["complete"]]
 
-    def _close(self) -> None:
+    def _close(self, listeners: Sequence[socket.socket]) -> None:
         self._has_ended = True
         for peer in list(self._peers.values()):
             peer.connection.close()
-        for closed in (*self._listeners, self._woken, self._waker):
+        for closed in (*listeners, self._woken, self._waker):
             closed.close()
         self._selector.close()
         self._snapshots.close()
