@@ -2,10 +2,10 @@
 
     python benchmarks/ps_server.py [--runs 5]
 
-One server process and one client process, a table of 1M rows of 16 float32 with Adam's slots, in batches of 26 x 512 uniform ids that differ
-from each other. The seconds are the server's own of a processor (user and system), as /proc has them: the client shares the machine. The
-note has rows by the clock, round trips and the client's part in them. The server keeps a log of the pushes, unless the figure says so. Then
-1 GB of tables is checkpointed while pushes go on: the peer writes the same file in the server, which stands still meanwhile.
+One server process and one client process, a table of 1M rows of 16 float32 with Adam's slots, in batches of 26 x 512 uniform ids that
+differ from each other. The seconds are the server's own of a processor (user and system), as /proc has them: the client shares the
+machine. The note has rows by the clock. The server keeps a log of the pushes, unless the figure says so. Then 1 GB of tables is
+checkpointed while pushes go on: the peer writes the same file in a process that does nothing else meanwhile.
 """
 
 from __future__ import annotations

@@ -56,8 +56,12 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0  # s that a stranger has
 STRANGERS = 64  # connections without a token; of more, the oldest is closed
+LOG_LIMIT = (
+    2**30
+)  # bytes of a log, and twice the tables' memory, after which a checkpoint is made though nobody asks for one
 _EVERY = 1.0  # s between two looks at strangers and figures
 _AGAIN = 0.1  # s until server 0 is looked for again
+_KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
 
 
@@ -210,9 +214,15 @@ class Server:
             self._drop(peer)
         memories = [table.memory() for table in self.shard.tables.values()]
         rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
-        runtime.progress(
-            step=self.shard.version, ps_rows=rows, ps_bytes=total, ps_bytes_per_row=total / rows if rows else 0.0
+        runtime.metrics(
+            ps_version=self.shard.version,
+            ps_rows=rows,
+            ps_bytes=total,
+            ps_bytes_per_row=total / rows if rows else 0.0,
         )
+        is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
+        if is_long and self.is_leader and not self._shares:
+            self._add({"checkpoint": self.shard.version})
 
     def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
         try:
@@ -458,7 +468,8 @@ class Server:
             assert self.shard.definition is not None
             if len(known) > 1:
                 self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
-            remove_beyond(directory, self.shard.definition.updates.keep_checkpoints)
+            updates = self.shard.definition.updates
+            remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
             for name in os.listdir(os.path.join(directory, "journal")):
                 if not name.endswith(f"-of-{settings.servers}"):
                     shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)

@@ -120,7 +120,7 @@ class Shard:
         for name in self.dense if dense is None else dense:
             if name not in self.dense:
                 raise BadPush(f"server {self.index} of {self.servers} has no parameter {name!r}")
-            pulled[DENSE + name] = self.dense[name]
+            pulled[DENSE + name] = self.dense[name].copy()  # it may wait to be sent while a push comes
         return pulled
 
     def is_late(self, name: Name) -> bool:
