@@ -47,6 +47,7 @@ from trainmaster.ps.client import (
     summed,
 )
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
+from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
 
@@ -402,6 +403,27 @@ def test_training_may_begin_with_a_checkpoint_of_another_directory(tmp_path: Pat
     with servers(tmp_path / "none", 1, flags=("--init", str(tmp_path / "nothing"))) as group:
         assert group.processes[0].wait(60) == 1
         assert "has no whole checkpoint of parameter servers" in group.log(0)
+
+
+def test_rows_that_nobody_uses_are_evicted_and_stay_so(tmp_path: Path) -> None:
+    tables = {"brief": TableSpec(4, evict_unused=0.5), "lasting": TableSpec(4)}
+    ids = numpy.arange(10)
+
+    def rows_left(client: Client) -> dict[str, int]:
+        return {name: sum(status["tables"][name]["rows"] for status in client.status()) for name in tables}
+
+    with servers(tmp_path, 2) as group, group.client() as client:
+        client.define({}, tables, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
+        before = client.pull(rows={"brief": ids})
+        client.push(0, rows={name: (ids, numpy.ones((10, 4))) for name in tables})
+        until(lambda: rows_left(client) == {"brief": 0, "lasting": 10})
+        assert numpy.array_equal(client.pull(rows={"brief": ids[:5]}).rows["brief"], before.rows["brief"][:5])
+        group.kill()
+    for count in (2, 3, 1):
+        shards = [restore(str(group.directory), index, count, print)[0] for index in range(count)]
+        rows = {name: sum(len(shard.tables[name]) for shard in shards) for name in tables}
+        assert rows == {"brief": 0, "lasting": 10}
+        assert {shard.version for shard in shards} == {1}
 
 
 # -- who dies --

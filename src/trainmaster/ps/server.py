@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 
 from .. import runtime
 from .order import decide
-from .shard import BadPush, Draft, LostDraft, Shard, owned_arrays
+from .shard import IDS, BadPush, Draft, LostDraft, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
@@ -60,6 +60,7 @@ LOG_LIMIT = (
     2**30
 )  # bytes of a log, and twice the tables' memory, after which a checkpoint is made though nobody asks for one
 _EVERY = 1.0  # s between two looks at strangers and figures
+_EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 _AGAIN = 0.1  # s until server 0 is looked for again
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
@@ -115,6 +116,7 @@ class Server:
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
+        self._evict_at: dict[str, float] = {}  # by table, when unused rows are looked for
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
 
@@ -220,9 +222,26 @@ class Server:
             ps_bytes=total,
             ps_bytes_per_row=total / rows if rows else 0.0,
         )
+        self._evict()
         is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
         if is_long and self.is_leader and not self._shares:
             self._add({"checkpoint": self.shard.version})
+
+    def _evict(self) -> None:
+        """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
+        if self.shard.definition is None or self._is_settling:
+            return
+        for name, spec in self.shard.definition.tables.items():
+            now = time.time()
+            if spec.evict_unused is None or now < self._evict_at.get(name, 0.0):
+                continue
+            self._evict_at[name] = now + min(spec.evict_unused / 10, _EVICTED_WITHIN)
+            ids = self.shard.unused(name, now)
+            if len(ids):
+                arrays = {IDS + name: ids}
+                if self._journal is not None:
+                    self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
+                self.shard.evict(arrays)
 
     def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
         try:

@@ -164,6 +164,17 @@ class Shard:
             self.completed = entry["complete"]
         self.sequence = entry["sequence"]
 
+    def unused(self, name: str, now: float) -> NDArray[numpy.int64]:
+        """Return the ids of a table whose rows are to be evicted."""
+        assert self.definition is not None
+        limit = self.definition.tables[name].evict_unused
+        return numpy.empty(0, numpy.int64) if limit is None else self.tables[name].unused_ids(limit, now)
+
+    def evict(self, arrays: Arrays) -> None:
+        """Remove rows: ids by prefix and name; those of other servers are not here anyway."""
+        for key, ids in arrays.items():
+            self.tables[key.removeprefix(IDS)].remove(ids)
+
     def waiting(self) -> list[Draft]:
         """Return the drafts that are committed, and wait for others of their version, in their order."""
         return [draft for draft in self.drafts.values() if draft.is_committed]
