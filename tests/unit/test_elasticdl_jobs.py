@@ -498,3 +498,8 @@ def test_flags_of_the_workers_are_those_of_their_program() -> None:
         assert flag.default == ("" if theirs.default is None else str(theirs.default).replace("False", "false")), (
             flag.name
         )
+
+
+def test_every_flag_is_on_the_page_for_those_who_come_from_there() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/from-elasticdl.md").read_text()
+    assert [flag.name for flag in FLAGS if f"`--{flag.name}" not in page] == []

@@ -92,4 +92,4 @@ def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
     if packages:
         wheels = f"COPY {os.path.normpath(packages)}/*.whl /tmp/wheels/\nRUN {install} /tmp/wheels/*.whl && rm -r /tmp/wheels\n"
         text = text.replace("# By number", f"{wheels}# By number", 1)
-    return text.replace(install, f"{install} --extra-index-url {index}") if index else text
+    return text.replace(f"RUN {install}", f"RUN PIP_EXTRA_INDEX_URL={index} {install}") if index else text

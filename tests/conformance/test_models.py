@@ -1,0 +1,105 @@
+"""A model file, trained, evaluated and used by one command each, as the pages show it. It is PyTorch's, since that starts fastest."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conformance.engines import Engine, Submitted
+
+import trainmaster
+
+pytestmark = pytest.mark.needs("local-data")
+
+MODEL = ["--model_zoo", "zoo", "--model_def", "points.points.custom_model"]
+SMALL = ["--worker_resource_request", "cpu=0.05,memory=1024Mi"]
+
+
+@pytest.fixture(autouse=True)
+def zoo(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The zoo that `tm zoo init` begins, with its data, in the engine's folder; `python` is that of the tests."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert engine.tm("zoo", "init", "zoo").returncode == 0
+    subprocess.run([sys.executable, "zoo/points/data.py", "data"], cwd=engine.folder, check=True)
+    return engine.folder
+
+
+def tm(engine: Engine, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command that runs a job; what it started is taken down with the engine."""
+    folder = Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs")
+    done = engine.tm(*words, *MODEL, *SMALL, "--engine", engine.name)
+    known = {job.id for job in engine.jobs}
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    engine.jobs += [Submitted(trainmaster.attach(name)) for name in names if name not in known]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_a_model_is_trained_evaluated_and_used(engine: Engine, zoo: Path) -> None:
+    trained = tm(
+        engine, "train", "--training_data", "data/train", "--validation_data", "data/test", "--num_epochs", "4",
+        "--log_loss_steps", "50", "--distribution_strategy", "Local", "--output", "model", "--checkpoint_dir", "saved",
+    )  # fmt: skip
+    assert re.search(r"^step=50 epoch=2 loss=[\d.]+ examples/s=\d+$", trained.stdout, re.MULTILINE), trained.stdout
+    accuracy = re.compile(r"^Evaluation metrics\[step=(\d+)\]: \{'accuracy': ([\d.]+)\}$", re.MULTILINE)
+    steps, beside = accuracy.search(trained.stdout).groups()  # type: ignore[union-attr]
+    assert steps == "128"
+    assert float(beside) > 0.9
+    assert "warning" not in trained.stderr
+    assert {"_SUCCESS", "model.pt"} <= set(os.listdir(zoo / "model"))
+    audit = engine.tm("audit", engine.jobs[-1].id)
+    assert audit.returncode == 0, audit.stdout
+    evaluated = tm(engine, "evaluate", "--validation_data", "data/test", "--checkpoint_dir_for_init", "saved")
+    assert accuracy.search(evaluated.stdout).groups() == ("128", beside)  # type: ignore[union-attr]
+    tm(engine, "predict", "--prediction_data", "data/new", "--checkpoint_dir_for_init", "model", "--output", "out")
+    lines = [line for file in sorted(zoo.glob("out/*/*.jsonl")) for line in file.read_text().splitlines()]
+    points = list(csv.reader((zoo / "data/new/points.csv").read_text().splitlines()))[1:]
+    assert len(lines) == len(points) == 100
+    guesses = [json.loads(line) for line in lines]
+    inside = [float(x) ** 2 + float(y) ** 2 < 0.6 for x, y in points]
+    assert sum((no < yes) == is_inside for (no, yes), is_inside in zip(guesses, inside, strict=True)) > 85
+
+
+@pytest.mark.full
+def test_the_job_file_of_a_command_is_the_same_job(engine: Engine, zoo: Path) -> None:
+    words = [
+        "--training_data",
+        "data/train",
+        "--distribution_strategy",
+        "Local",
+        "--output",
+        "model",
+        "--yaml",
+        "job.yaml",
+    ]
+    tm(engine, "train", *words)
+    assert list(yaml.safe_load((zoo / "job.yaml").read_text())["inputs"]) == ["training"]
+    done = engine.tm("run", "job.yaml", "--engine", engine.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (zoo / "model/_SUCCESS").exists()
+
+
+@pytest.mark.full
+def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) -> None:
+    program = "from trainmaster import runtime; print('read', sum(1 for row in runtime.shards('training')), flush=True)"
+    (zoo / "program.py").write_text(program)
+    words = [
+        "--training_data",
+        "data/train",
+        "--num_epochs",
+        "2",
+        "--num_workers",
+        "1",
+        "--job_command",
+        "python program.py",
+    ]
+    done = engine.tm("train", *words, *SMALL, "--engine", engine.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "read 4002" in done.stdout, "two epochs of 2000 rows and a header"
