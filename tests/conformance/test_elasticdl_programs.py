@@ -233,7 +233,9 @@ def test_a_keras_program_trains_each_record_though_a_worker_dies(engine: Engine)
     job.succeeded(300)
     first, second = facts(job, "worker:0", 1), facts(job, "worker:1", 2)
     if second:  # the others had not finished when it came
-        assert first == second
+        assert [first[0][key] for key in ("weights", "iterations")] == [
+            second[0][key] for key in ("weights", "iterations")
+        ]
     assert first[0]["iterations"] >= 80
     assert first[0]["loss"] < 1.5
     audited = json.loads(engine.tm("audit", job.id, "--json").stdout)
