@@ -209,6 +209,7 @@ class RecordIndexService(DataShardService):
         self._batches: dict[int, deque[list[Tagged]]] = {}  # not reported, by the loader's process
         self._readers = self._reported = 0  # processes of the loader, batches
         self._turn = threading.Lock()  # of whoever makes a batch
+        self._failure: BaseException | None = None  # of the thread that gives batches to processes
         self._process, self._mine = os.getpid(), deque[int]()
         self._asks: Any = multiprocessing.SimpleQueue()
         self._answers: Any = multiprocessing.SimpleQueue()
@@ -229,6 +230,8 @@ class RecordIndexService(DataShardService):
         if err_msg:
             raise RuntimeError(f"a batch failed: {err_msg}")
         with self._news:
+            if self._failure is not None:
+                raise self._failure
             batches = self._batches.get(self._reported % self._readers if self._readers else 0)
             if not batches:
                 return False
@@ -236,6 +239,12 @@ class RecordIndexService(DataShardService):
             self._flight.use(batches.popleft())
             self._news.notify_all()
             return len(self._finished) > before
+
+    def close(self) -> None:
+        """Let others have what this task fetched and did not report. Raises what has gone wrong while processes fetched records."""
+        super().close()
+        if self._failure is not None:
+            raise self._failure
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a process of a loader needs where it is not a fork of this one."""
@@ -256,7 +265,12 @@ class RecordIndexService(DataShardService):
     def _serve(self) -> None:
         """Give batches to the loader's processes."""
         while True:
-            self._answers.put(self._next_batch(*self._asks.get()))
+            reader = self._asks.get()
+            try:
+                batch = self._next_batch(*reader)
+            except BaseException as error:  # noqa: BLE001  the program's own thread raises it, once its loader has ended
+                self._failure, batch = error, []
+            self._answers.put(batch)
 
     def _next_batch(self, reader: int, readers: int) -> list[int]:
         """Return the records of a whole batch; [] at the end."""

@@ -56,6 +56,9 @@ class PyTorchAllReduceController:
         self._current: deque[Callable[[], Any]] = deque()  # the batches of this step
         self._computed = 0  # batches that the program has handed over
         self._is_computing = self._is_open = False
+        self._replaced: list[
+            tuple[Any, str, Any]
+        ] = []  # methods of model and optimizer: of whom, name, what it had of its own
         self._turn = threading.RLock()  # of the thread that takes part in a step
         self.data_shard_service.idle = self._take_part
 
@@ -138,9 +141,9 @@ class PyTorchAllReduceController:
         while training._ends == before:
             self._advance(has_ended=True)
         self._is_open = False
-        for place, name in ((self.optimizer, "step"), (self.optimizer, "zero_grad"), (self.model, "zero_grad")):
-            with contextlib.suppress(AttributeError):
-                delattr(place, name)
+        for place, name, method in self._replaced:
+            place.__dict__.pop(name)
+            place.__dict__.update({name: method} if method else {})
 
     def _advance(self, has_ended: bool = False) -> Any:
         """Compute one of the batches that are ahead, or bring a step to its end with those that there are."""
@@ -154,6 +157,9 @@ class PyTorchAllReduceController:
                     result = self._compute(batch)
             except BaseException:
                 self._current.pop()
+                self._ahead.extendleft(reversed(self._current))
+                self._current.clear()
+                training.undo()
                 raise
         else:
             training._complete(has_ended)
@@ -182,6 +188,7 @@ class PyTorchAllReduceController:
             )
         step = self.optimizer.step
         for place, name in ((self.optimizer, "step"), (self.optimizer, "zero_grad"), (self.model, "zero_grad")):
+            self._replaced.append((place, name, place.__dict__.get(name)))
             setattr(place, name, MethodType(self._outside(getattr(place, name)), place))
         batches = getattr(self.optimizer, "global_batch_num_per_step", 0)
         training = Training(model=self.model, optimizer=self.optimizer, update=step, batches_per_step=batches)

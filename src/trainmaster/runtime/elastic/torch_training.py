@@ -157,6 +157,12 @@ class Training:
         if self._weight >= self._share():
             self._complete()
 
+    def undo(self) -> None:
+        """Drop what this member has of a step that is not complete: its gradients, and what its batches changed of the buffers."""
+        self._set_buffers(self._buffers)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._weight = 0
+
     def leave(self) -> None:
         """Leave the round before the program ends: this process trains no more. The others go on without it."""
         self._rendezvous.leave()
