@@ -210,6 +210,15 @@ def python() -> str:
                 parts += _member(name, value)
     for title in ("elastic.torch_training", "elastic.keras_training", "torch_data", "tf_data", "formats.recordio"):
         parts += _from_source(f"trainmaster.runtime.{title}")
+    for title in (
+        "data_shards",
+        "torch_controller",
+        "torch_optimizer",
+        "keras_controller",
+        "synchronization",
+        "recordio_reader",
+    ):
+        parts += _from_source(f"trainmaster.elasticdl.{title}")
     return "\n".join(parts)
 
 

@@ -38,7 +38,7 @@ def examples(engine: Engine, data: Path) -> Engine:
 
 def copy_examples(engine: Engine, data: Path) -> None:
     """Put the examples into the submitter's directory, with data beside them."""
-    for name in ("digits", "digits-keras", "digits-ps", "digits-estimator", "elastic"):
+    for name in ("digits", "digits-elasticdl", "digits-keras", "digits-ps", "digits-estimator", "elastic"):
         wanted = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
         shutil.copytree(EXAMPLES / name, engine.folder / name, ignore=wanted)
     shutil.copytree(data, engine.folder / "digits" / "data")
@@ -78,6 +78,17 @@ def test_workers_keep_running_and_count_each_record_once(examples: Engine) -> No
     out = examples.folder / "elastic" / "out" / "model" / "worker-0"
     assert result((out / "result.json").read_bytes()) >= 0.9
     assert examples.tm("audit", job.id).returncode == 0
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_a_program_with_the_imports_of_elasticdl_counts_each_record_once(examples: Engine) -> None:
+    job = run(examples, "digits-elasticdl/job.yaml")
+    out = examples.folder / "digits-elasticdl" / "out" / "model" / "worker-0"
+    assert result((out / "result.json").read_bytes()) >= 0.9
+    audited = examples.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert "14,370 records" in audited.stdout
 
 
 @pytest.mark.needs("nodes")

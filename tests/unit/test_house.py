@@ -20,7 +20,8 @@ FORBIDDEN = re.compile(
     r"(^|_)(manager|handler|helper|helpers|util|utils|common|misc|service|base|abstract)(_|$)", re.IGNORECASE
 )
 
-THEIRS = re.compile(r"(resource|node)_managers?", re.IGNORECASE)  # what Hadoop's daemons are called
+# What Hadoop's daemons are called, and ElasticDL's classes and modules.
+THEIRS = re.compile(r"(resource|node)_managers?|(data_shard|record_index)_service|^log_utils$", re.IGNORECASE)
 
 
 def limit(path: Path) -> int:

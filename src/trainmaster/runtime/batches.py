@@ -47,6 +47,10 @@ class Flight:
         self._used: dict[int, int] = {}
         self.count = 0  # shards so far
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._shards
+
     def next(self) -> Shard | None:
         """Return a shard; None where there is none now and some are in flight, or none any more."""
         shard: Shard | None = self._source.next(False if self._shards else None)

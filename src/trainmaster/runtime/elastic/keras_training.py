@@ -35,7 +35,6 @@ import contextlib
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -47,7 +46,7 @@ from ..batches import batches as batches_of
 from ..reports import progress
 from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
-from .reader import IDLE, NOTHING_YET, Reader
+from .reader import PatientSource
 from .rendezvous import BROKEN, Rendezvous, Round
 
 PATIENCE = 60.0  # s that a member which is done waits for the others to form a round
@@ -82,7 +81,7 @@ class Training:
         self._is_new = False  # whether the others had a round without this member
         self._is_leaving = False  # whether all agreed to form another round before the next step
         self._have_all_finished = False  # as they told each other in the last step
-        self._sources: list[_Patient] = []
+        self._sources: list[PatientSource] = []
         self._turn = threading.Lock()  # of the thread that takes part in a step
         self._listener = Listener()
         self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
@@ -118,7 +117,7 @@ class Training:
 
         Whoever leases by it asks for no shard in another thread while a step runs, unless without waiting. `finish` closes it.
         """
-        self._sources.append(_Patient(source, self))
+        self._sources.append(PatientSource(source, self.take_part))
         return self._sources[-1]
 
     def take_part(self) -> bool:
@@ -386,26 +385,6 @@ class Callback(keras.callbacks.Callback):  # type: ignore[misc]  # of type Any w
     def _steps(self) -> int:
         """Return the number of steps of this training, 0 where it is not known."""
         return int(self.params["epochs"] * (self.params["steps"] or 0))
-
-
-class _Patient:
-    """A source of shards that takes part in the others' steps while a thread waits for one to lease."""
-
-    def __init__(self, source: Any, training: Training) -> None:
-        self._source, self._training = source, training
-        self._reader = Reader(iter(source.next, None))
-
-    def next(self, wait: bool | None) -> Any:
-        if wait is False:
-            return self._source.next(False)
-        while (shard := self._reader.next()) is NOTHING_YET and not self._reader.has_ended:
-            if not self._training.take_part():
-                time.sleep(IDLE)
-        return None if self._reader.has_ended else shard
-
-    def close(self) -> None:
-        self._reader.close()
-        self._source.close()
 
 
 def _cut(mean: Any, variables: Sequence[Any]) -> list[Any]:

@@ -1,9 +1,10 @@
-"""Read batches in a thread, so that a member whose loader waits for the last shards of others does not keep them waiting for itself."""
+"""Read in a thread, so that a member that waits for the last shards of others does not keep them waiting for itself."""
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,3 +61,23 @@ class Reader:
             except BaseException as error:  # noqa: BLE001  it is raised where the batch was asked for
                 self._batches.put((_END, error))
         getattr(batches, "close", lambda: None)()
+
+
+class PatientSource:
+    """A source of shards that takes part in the others' steps while a thread waits for one to lease. `take_part` returns whether it did."""
+
+    def __init__(self, source: Any, take_part: Callable[[], bool]) -> None:
+        self._source, self._take_part = source, take_part
+        self._reader = Reader(iter(source.next, None))
+
+    def next(self, wait: bool | None) -> Any:
+        if wait is False:
+            return self._source.next(False)
+        while (shard := self._reader.next()) is NOTHING_YET and not self._reader.has_ended:
+            if not self._take_part():
+                time.sleep(IDLE)
+        return None if self._reader.has_ended else shard
+
+    def close(self) -> None:
+        self._reader.close()
+        self._source.close()

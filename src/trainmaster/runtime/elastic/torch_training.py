@@ -74,6 +74,7 @@ class Training:
                 "the optimizer has parameters that are not of the model: nobody would average their gradients"
             )
         self._sums = step  # that are complete: of steps, and those by which members agree that there are no batches
+        self.batches_done = 0  # batches of all members that are in the complete steps
         self._ends = 0  # of `batches`
         self._is_given = False  # whether the state is that of the other members
         self._is_new = False  # whether the others had a round without this member before the one that it is in
@@ -156,6 +157,12 @@ class Training:
         if self._weight >= self._share():
             self._complete()
 
+    def undo(self) -> None:
+        """Drop what this member has of a step that is not complete: its gradients, and what its batches changed of the buffers."""
+        self._set_buffers(self._buffers)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._weight = 0
+
     def leave(self) -> None:
         """Leave the round before the program ends: this process trains no more. The others go on without it."""
         self._rendezvous.leave()
@@ -186,6 +193,7 @@ class Training:
             for parameter, count in zip(self._parameters, used, strict=True):
                 if not count:
                     parameter.grad = None  # of no member: the optimizer leaves it alone
+            self.batches_done += round(weight)
             self._update()
             self.steps += 1
             progress(step=self.steps)
@@ -355,7 +363,8 @@ class Training:
             for name, value in self._state.items()
         }
         file = io.BytesIO()
-        content = {"sums": self._sums, "steps": self.steps, "ends": self._ends, "state": state}
+        counts = {"sums": self._sums, "steps": self.steps, "batches": self.batches_done, "ends": self._ends}
+        content = {**counts, "state": state}
         torch.save(
             content, file, _use_new_zipfile_serialization=False
         )  # the new format takes five times as long, for checksums
@@ -367,6 +376,7 @@ class Training:
             load = value.load_state_dict if hasattr(value, "load_state_dict") else value.set_state
             load(content["state"][name])
         self._sums, self.steps, self._ends = content["sums"], content["steps"], content["ends"]
+        self.batches_done = content["batches"]
         self._keep_buffers()
 
     def _set_buffers(self, values: Iterable[torch.Tensor]) -> None:

@@ -82,7 +82,13 @@ def records(file: BinaryIO, name: str, start: int, end: int) -> Iterator[bytes]:
 
 
 def chunk_offsets(read: Callable[[int, int], bytes], size: int, name: str) -> Iterator[int]:
-    """Yield the offsets of the chunks of a file of `size` bytes. `read(offset, size)` returns up to `size` bytes of it.
+    """Yield the offsets of the chunks of a file, as `chunks` does."""
+    return (offset for offset, _ in chunks(read, size, name))
+
+
+def chunks(read: Callable[[int, int], bytes], size: int, name: str) -> Iterator[tuple[int, int]]:
+    """Yield the offsets of the chunks of a file of `size` bytes, each with its number of records. `read(offset, size)` returns up to
+    `size` bytes of it.
 
     Headers alone are looked at. Raises DamagedFile, with `name` and the offset.
     """
@@ -92,7 +98,7 @@ def chunk_offsets(read: Callable[[int, int], bytes], size: int, name: str) -> It
             block, block_offset = read(offset, _BLOCK), offset
         place = offset - block_offset
         header = _parse_header(block[place : place + _HEADER.size], name, offset, size)
-        yield offset
+        yield offset, header.records
         offset += _HEADER.size + header.size
 
 

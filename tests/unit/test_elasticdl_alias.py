@@ -1,0 +1,52 @@
+"""ElasticDL's own import paths, which a program finds in the directory that `python -m trainmaster.elasticdl.alias` prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from trainmaster.elasticdl import alias
+
+PROGRAM = """
+from elasticai_api.common.constants import WorkerEnv
+from elasticai_api.common.data_shard_service import DataShardService, RecordIndexService, build_data_shard_service
+from elasticai_api.common.master_client import build_master_client
+from elasticai_api.common.synchronization import worker_sync
+from elasticai_api.io.recordio_reader import RecordIOReader
+from elasticai_api.proto import elasticai_api_pb2
+from elasticai_api.util.log_utils import default_logger
+from elasticdl.python.common.constants import Mode
+from elasticdl.python.common.log_utils import default_logger as logger
+from trainmaster.elasticdl import data_shards, recordio_reader, synchronization
+
+assert (DataShardService, build_data_shard_service) == (data_shards.DataShardService, data_shards.build_data_shard_service)
+assert (RecordIOReader, worker_sync) == (recordio_reader.RecordIOReader, synchronization.worker_sync)
+assert default_logger is logger
+service = RecordIndexService(
+    master_client=build_master_client(), batch_size=4, num_epochs=1, dataset_size=8, task_type=elasticai_api_pb2.EVALUATION
+)
+logger.info("%s %s %s", [service.fetch_record_index() for _ in range(8)], Mode.TRAINING, WorkerEnv.WORKER_NUM)
+"""
+
+
+def test_programs_find_the_names_that_they_import() -> None:
+    place = subprocess.run(
+        [sys.executable, "-m", alias.__name__], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert place == str(Path(alias.__file__).parent)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONPATH": place},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "[0, 1, 2, 3, 4, 5, 6, 7] training WORKER_NUM\n"
+
+
+def test_nothing_of_it_is_on_the_path_by_default() -> None:
+    result = subprocess.run([sys.executable, "-c", "import elasticai_api"], capture_output=True, text=True, check=False)
+    assert "No module named 'elasticai_api'" in result.stderr
