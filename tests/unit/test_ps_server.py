@@ -48,6 +48,7 @@ from trainmaster.ps.client import (
 )
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
+from trainmaster.ps.table import BadIds
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
 
@@ -185,6 +186,11 @@ def test_bad_input_is_told_and_changes_nothing(tmp_path: Path) -> None:
                 client.push(0, {"bias": numpy.ones(3)}, rows)
         with pytest.raises(ServerError, match="ids from 0 to 999"):
             client.pull(rows={"item": [5000]})
+        for ids in ([0.5], [[1]], numpy.array([2**63], numpy.uint64)):
+            with pytest.raises(BadIds, match="ids of table 'user' must be"):
+                client.pull(rows={"user": ids})
+        with pytest.raises(ValueError, match="table 'user' has gradients for 1 ids, and 2 ids"):
+            client.push(0, rows={"user": ([1, 2], gradient)})
         assert_holds(client, model)
         backwards = Client(group.addresses[::-1], Identity(TOKEN))
         with pytest.raises(ServerError, match="this is server 1 of 2, and you look for server 0 of 2"):

@@ -30,7 +30,7 @@ from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
 from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
-from .table import sum_by_row
+from .table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
 from .wire.messages import Malformed, parts_of
 
@@ -238,8 +238,7 @@ class Client:
         names: list[list[str] | None] = [None if dense is True else [] for _ in links]
         for name in dense if not isinstance(dense, bool) else ():
             self._of_server(names, self._owner(name)).append(name)
-        ids = {table: numpy.ascontiguousarray(wish, numpy.int64) for table, wish in rows.items()}
-        splits = {table: _Split(array, self.servers) for table, array in ids.items()}
+        splits = {table: _Split(_whole_ids(table, ids), self.servers) for table, ids in rows.items()}
         requests: list[tuple[Header, dict[str, Any]]] = []
         for index in range(self.servers):
             header = {"op": "pull", "dense": names[index], "at_least": at_least, "half": self._half}
@@ -284,8 +283,10 @@ class Client:
         for name, gradient in dense.items():
             drafts[self._owner(name)][DENSE + name] = numpy.asarray(gradient, kind)
         for table, (ids, gradients) in rows.items():
-            split = _Split(numpy.ascontiguousarray(ids, numpy.int64), self.servers)
-            values = split.divided(numpy.asarray(gradients, kind))
+            split, array = _Split(_whole_ids(table, ids), self.servers), numpy.asarray(gradients, kind)
+            if len(array) != len(ids):
+                raise ValueError(f"table {table!r} has gradients for {len(array)} ids, and {len(ids)} ids")
+            values = split.divided(array)
             for draft, part, value in zip(drafts, split.parts, values, strict=True):
                 if len(part):
                     draft[IDS + table], draft[ROWS + table] = part, value
@@ -424,6 +425,18 @@ class _Link:
                 f"parameter server {self.index} came back without what it had: give the servers a directory for checkpoints and logs,"
                 " or begin the training again"
             )
+
+
+def _whole_ids(table: str, ids: Any) -> Integers:
+    """Return ids as int64. Raises BadIds where they are no whole numbers in one dimension."""
+    array = numpy.asarray(ids)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise BadIds(
+            f"ids of table {table!r} must be whole numbers in one dimension, and are {array.dtype} of shape {array.shape}"
+        )
+    if array.dtype == numpy.uint64 and array.size and int(array.max()) >= 2**63:
+        raise BadIds(f"ids of table {table!r} must be below 2**63, and one is {array.max()}")
+    return numpy.ascontiguousarray(array, numpy.int64)
 
 
 class _Split:

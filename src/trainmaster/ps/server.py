@@ -551,8 +551,16 @@ class Server:
             raise BadPush(
                 f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
             )
+        is_defined = bool(message.header.get("is_defined"))
+        if (
+            self.shard.definition is not None
+            and not is_defined
+            and self.shard.definition.dense
+            and not self.shard.initial
+        ):
+            raise BadPush("what you had before the newest checkpoint is lost")
         peer.role = "follower"
-        if self.shard.definition is not None and not message.header.get("is_defined"):
+        if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
             self._send(peer, header, self.shard.initial)
         for entry in self._entries:
