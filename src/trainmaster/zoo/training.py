@@ -122,7 +122,7 @@ class Training:
         self._epoch = -1
         self._losses: list[float] = []  # of this epoch
         self._results: dict[str, float] = {}  # of the last evaluation
-        self._evaluated = -1  # the step of the last evaluation
+        self._evaluated = self._saved = -1  # the steps of the last evaluation and checkpoint
 
     def run(self) -> None:
         """Train to the end, and export. Raises BadModel, Diverged."""
@@ -233,9 +233,10 @@ class Training:
     def _save(self) -> None:
         state = {**self._model.state(), "ledger": sorted(self._ledger)}
         self._checkpoints.save(self._strategy.steps, state)
+        self._saved = self._strategy.steps
 
     def _end(self) -> None:
-        if self._strategy.steps > self._begun_at or self._loaded is None:
+        if self._saved < self._strategy.steps and (self._strategy.steps > self._begun_at or self._loaded is None):
             self._save()
         is_first = runtime.task().index == 0  # ranks are over: the others have left
         if self._evaluation is not None:
