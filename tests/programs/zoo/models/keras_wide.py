@@ -1,5 +1,7 @@
 """A subclassed Keras model of several inputs and outputs, for records that are dictionaries; runs with TensorFlow and with PyTorch."""
 
+from typing import ClassVar
+
 import keras
 
 from trainmaster.zoo import Mode
@@ -72,7 +74,7 @@ def eval_metrics_fn():
 class Tell(keras.callbacks.Callback):
     """Note what it is called with."""
 
-    calls: list = []
+    calls: ClassVar[list] = []
 
     def on_epoch_end(self, epoch, logs=None):
         self.calls.append(["epoch", epoch, sorted(logs)])
@@ -93,7 +95,7 @@ def no_callbacks():
 
 
 class PredictionOutputsProcessor:
-    seen: list = []
+    seen: ClassVar[list] = []
 
     def process(self, predictions, worker_id):
         self.seen.append([worker_id, len(predictions["logits"])])
