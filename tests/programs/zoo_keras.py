@@ -11,7 +11,7 @@ from typing import Any
 os.environ["KERAS_BACKEND"] = sys.argv[1]
 ZOO = str(Path(__file__).parent / "zoo")
 directory = Path(sys.argv[2])
-facts: dict[str, Any] = {}
+facts: dict[str, Any] = {"directory": str(directory)}
 
 
 def run(name: str, task: str, model: str, **flags: Any) -> dict[str, Any]:
@@ -52,6 +52,10 @@ def wide() -> None:
     run("predict", "predict", model, prediction_data=people, checkpoint_dir_for_init=starts["export"],
         output=directory / "predictions")  # fmt: skip
     facts["processed"] = list(keras_wide.PredictionOutputsProcessor.seen)
+    facts["predictions"] = {
+        path.name: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted((directory / "predictions").iterdir())
+    }
     run("wrong loss", "train", model, training_data=people, loss="wrong_loss")
     if os.environ["KERAS_BACKEND"] == "tensorflow":
         run("repeats", "train", model, training_data=people, feed="repeating_feed")
@@ -70,6 +74,7 @@ def wide() -> None:
         checkpoint_dir=directory / "custom", callbacks="no_callbacks", num_epochs=2)  # fmt: skip
     keras_wide.EXPORTED.append(str(directory / "by-callback"))
     run("export by callback", "train", model, training_data=people)
+    facts["exported by callback"] = sorted(path.name for path in (directory / "by-callback").iterdir())
 
 
 def iris() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from .. import runtime
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
-from .data.records import SMALLEST, Windows
+from .data.records import Windows
 from .errors import BadModel
 from .evaluating import Evaluation
 from .flags import ALLREDUCE
@@ -109,7 +109,7 @@ class Training:
         is_counted = bool(os.environ.get("TRAINMASTER_SOCKET")) and not parts.custom_data_reader
         if self._loaded is not None:
             self._ledger.update(self._loaded.get("ledger", ()))
-        self._windows = Windows(source, form, SMALLEST * size, ledger=None if is_counted else self._ledger)
+        self._windows = Windows(source, form, size, ledger=None if is_counted else self._ledger)
         self._batches = self._all_batches(form)
         self._is_checked = False  # whether the first batch has shown that feed, model and loss fit
         self._evaluation: Evaluation | None = None
@@ -147,6 +147,7 @@ class Training:
         if record is not None:
             form.describe(record)
             feed = self._model.feed(Mode.TRAINING, form.metadata, size, record, getattr(form, "types", None))
+            self._windows.least = max(size, feed.buffer)
             yield from batches(self._windows, feed, size)
 
     def _prepare(self) -> list[Batch]:
@@ -209,7 +210,8 @@ class Training:
         loss, parts = self._strategy.step(batch)
         if math.isnan(loss):
             raise Diverged(f"the loss of step {before + 1} is NaN")
-        if self._strategy.steps > before:
+        if self._strategy.is_counted:
+            batch.used()  # before a checkpoint, which has what this batch changed
             self._losses.append(loss)
             self._meter.note(batch.size)
             logs = {"loss": loss, **parts}

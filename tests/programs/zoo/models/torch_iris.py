@@ -36,6 +36,10 @@ def nan_loss(labels, predictions):
     return loss(labels, predictions)["class"] * (math.nan if nan_loss.calls > 5 else 1.0)
 
 
+def plain_optimizer():
+    return None
+
+
 def optimizer(parameters):
     return torch.optim.Adam(parameters, lr=0.05)
 
