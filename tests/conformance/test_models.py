@@ -58,7 +58,8 @@ def test_a_model_is_trained_evaluated_and_used(engine: Engine, zoo: Path) -> Non
     assert audit.returncode == 0, audit.stdout
     evaluated = tm(engine, "evaluate", "--validation_data", "data/test", "--checkpoint_dir_for_init", "saved")
     assert accuracy.search(evaluated.stdout).groups() == ("128", beside)  # type: ignore[union-attr]
-    tm(engine, "predict", "--prediction_data", "data/new", "--checkpoint_dir_for_init", "model", "--output", "out")
+    tm(engine, "predict", "--prediction_data", "data/new", "--checkpoint_dir_for_init", "model", "--output", "out",
+       "--num_workers", "1")  # fmt: skip
     lines = [line for file in sorted(zoo.glob("out/*/*.jsonl")) for line in file.read_text().splitlines()]
     points = list(csv.reader((zoo / "data/new/points.csv").read_text().splitlines()))[1:]
     assert len(lines) == len(points) == 100

@@ -114,7 +114,7 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "num_workers": ([ALLREDUCE, "--num_workers=4"], "local", {f"{W}.replicas": {"min": 1, "max": 4}}),
     "num_ps_pods": ([SERVERS, "--num_ps_pods=2"], "local",
                     {"roles.ps.replicas.max": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"},
-                     "roles.ps.command": ["python", "-m", "trainmaster.ps"], "roles.ps.ports": {"ps": 0}}),
+                     "roles.ps.command": ["python", "-m", "trainmaster.ps", "--servers", "2"], "roles.ps.ports": {"ps": 0}}),
     "num_evaluators": ([PROGRAM, "--num_evaluators=1", "--validation_data=data"], "local",
                        {"roles.evaluator.command": "python train.py", "roles.evaluator.counts": False,
                         "inputs.validation.to": ["evaluator"]}),
@@ -503,3 +503,22 @@ def test_flags_of_the_workers_are_those_of_their_program() -> None:
 def test_every_flag_is_on_the_page_for_those_who_come_from_there() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/from-elasticdl.md").read_text()
     assert [flag.name for flag in FLAGS if f"`--{flag.name}" not in page] == []
+
+
+def test_checkpoints_have_a_place_or_are_done_without(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Kubernetes a job without storage keeps its events alone. A lone worker must not begin anew in the middle of its data."""
+    without = job(engine="kubernetes")
+    assert value(without, "checkpoint") is None
+    assert value(without, f"{W}.restart.scope") == "never"
+    assert any(
+        "no checkpoints are kept, and a worker that fails is not started again" in text for text in without.remarks
+    )
+    shared = job(ALLREDUCE, engine="kubernetes")
+    assert (value(shared, "checkpoint"), value(shared, f"{W}.restart.scope")) == (None, "task"), (
+        "the others have the state"
+    )
+    assert value(job("--checkpoint_dir=s3://b/c", engine="kubernetes"), "checkpoint.url") == "s3://b/c"
+    site = zoo / "site.yaml"
+    site.write_text("storage: s3://bucket/jobs\n")
+    monkeypatch.setenv("TRAINMASTER_SITE", str(site))
+    assert value(job(engine="kubernetes"), "checkpoint.path") == "checkpoint"

@@ -180,7 +180,9 @@ def _submit(translation: Any, file: str, shown: dict[str, Any]) -> None:
         if translation.stays:
             watch_to_end(begun.job, choice=choice, exits_as=shown["exits_as"], retell=translation.retold)
         elif options.as_json:
-            print_json({"job": begun.job})
+            from trainmaster.client.jobs.handles import handle_of
+
+            print_json({"job": begun.job, "handle": str(handle_of(begun.job))})
         else:
             say_submitted(begun.job)
 

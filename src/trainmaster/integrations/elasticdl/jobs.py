@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainmaster.client.spec import settings
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import exact_bytes
 from trainmaster.engines import registry
@@ -92,7 +93,8 @@ class _Builder:
     """Builds a job from the words of one command."""
 
     def __init__(self, verb: str, words: Words, options: Options, is_theirs: bool) -> None:
-        self.verb, self.words, self.engine, self.is_theirs = verb, words, options.engine, is_theirs
+        self.verb, self.words, self.options, self.is_theirs = verb, words, options, is_theirs
+        self.engine = options.engine
         self.draft = Draft()
         self.always = Said("", "ElasticDL's way", False)
         self.is_here = registry.is_on_this_machine(self.engine)
@@ -255,7 +257,7 @@ class _Builder:
         """Return a command of ours and the flags that made it."""
         if role == "ps":  # the workers tell it how updates are applied
             self._set(("roles", "ps", "ports"), ["ps"])
-            return ["python", "-m", "trainmaster.ps"], self.always
+            return ["python", "-m", "trainmaster.ps", "--servers", self.servers.text], self.servers
         for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
             if not self._has(name):
                 raise BadInput(
@@ -336,7 +338,7 @@ class _Builder:
                 continue
             if limits.get(role):
                 self._set(("roles", role, "restart", "limit"), self._count(limits[role]), self._said(limits[role]))
-            if role == "worker" and shares_model:
+            if role in ("worker", "ps") and shares_model:
                 self._set(("roles", role, "restart", "scope"), "task", self._said("distribution_strategy"))
 
     # -- data --
@@ -455,6 +457,9 @@ class _Builder:
             self._set(("tensorboard", "logs"), self._text("tensorboard_log_dir"), self.words["tensorboard_log_dir"])
         if self.verb != TRAIN or (self.is_own_program and not self._has("checkpoint_dir")):
             return  # evaluation and prediction count their shards at the end, so a worker that begins anew has them all
+        if not self._has("checkpoint_dir") and self._is_without_storage():
+            self._keep_no_checkpoints()
+            return
         self._set(("checkpoint", "path"), "checkpoint", self._said("checkpoint_dir"))
         if self._has("checkpoint_dir"):
             self._set(
@@ -466,6 +471,20 @@ class _Builder:
                 self._count("keep_checkpoint_max") or _KEEP_ALL,
                 self._said("keep_checkpoint_max"),
             )
+
+    def _is_without_storage(self) -> bool:
+        """Tell whether the job has no place for checkpoints unless the user names one."""
+        named = any("storage" in layer for layer, _ in settings.standing())
+        named = named or any(option.text.startswith("storage=") for option in self.options.sets)
+        return bool(registry.engine(self.engine).capabilities.without_storage) and not named
+
+    def _keep_no_checkpoints(self) -> None:
+        """Do without checkpoints. A lone worker then does not begin anew: it would have the rest of the data alone."""
+        remark = "no --checkpoint_dir, and no storage: no checkpoints are kept"
+        if self.strategy == ALONE:
+            self._set(("roles", "worker", "restart"), {"scope": "never"})
+            remark += ", and a worker that fails is not started again"
+        self.draft.remark(remark)
 
     # -- containers --
 
@@ -513,19 +532,19 @@ class _Builder:
 
     def _kubernetes(self) -> None:
         """Set what only Kubernetes has. Elsewhere it changes nothing, and the user is told."""
-        set_key, settings = self._set, ("engines", "kubernetes")
+        set_key, section = self._set, ("engines", "kubernetes")
         if self._has("namespace") or self.is_in_image:
             option = self.words.get("namespace") or Said("default", "flag --namespace's default", False)
-            set_key((*settings, "namespace"), option.text, option)
+            set_key((*section, "namespace"), option.text, option)
         if self._has("image_pull_policy") or (self.in_pods and self._has("image_name")):
-            set_key((*settings, "pull"), _PULL[self._text("image_pull_policy")], self._said("image_pull_policy"))
+            set_key((*section, "pull"), _PULL[self._text("image_pull_policy")], self._said("image_pull_policy"))
         if self.volumes:
-            set_key((*settings, "volumes"), self.volumes, self.words["volume"])
+            set_key((*section, "volumes"), self.volumes, self.words["volume"])
         for role in (*self.roles, "master"):
             if self._has(flag := f"{role}_pod_priority"):
                 value = values.priority(self.words[flag])
                 path = ("priority_class", role) if role != "master" else ("roles", "master", "priority_class")
-                set_key((*settings, *path), value, self.words[flag])
+                set_key((*section, *path), value, self.words[flag])
         if self._has("cluster_spec_json"):
             self._pod_specs(self.words["cluster_spec_json"])
         kept = ["namespace", "image_pull_policy", "volume", "cluster_spec_json"]
