@@ -5,6 +5,7 @@ they were called with.
 from __future__ import annotations
 
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -74,13 +75,14 @@ def test_a_zoo_begins_with_a_model_its_test_and_a_recipe(model: str, machine: Pa
     done = says("--json", "zoo", "init", "zoo", "--model", model)
     assert done.exit_code == 0, done.output
     names = json.loads(done.stdout)["files"]
-    assert {"Containerfile", "requirements.txt", f"{model}/{model}.py", f"{model}/test_{model}.py"} <= set(names)
+    assert {"Containerfile", "requirements.txt", "learning.py", "data.py", f"{model}/test_{model}.py"} <= set(names)
     recipe = (machine / "zoo/Containerfile").read_text()
     assert recipe.splitlines()[-1] == "COPY . /model_zoo"
     assert "COPY requirements.txt /tmp/requirements.txt" in recipe
     assert (machine / "zoo/requirements.txt").read_text().strip()
-    zoos_file = compile((machine / f"zoo/{model}/{model}.py").read_text(), model, "exec")
-    assert "custom_model" in zoos_file.co_names
+    [named, *_] = re.findall(r"\b([a-z]+)\.(\w+)\.custom_model", (machine / f"zoo/{model}/test_{model}.py").read_text())
+    file = compile((machine / f"zoo/{named[0]}/{named[1]}.py").read_text(), model, "exec")
+    assert "custom_model" in file.co_names
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(machine: Path) -> None:

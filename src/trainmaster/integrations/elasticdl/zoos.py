@@ -1,7 +1,8 @@
 """Model zoos: directories of model files, begun from a model that comes with Trainmaster, and made into images.
 
 The models lie in `examples/zoo` of the repository and, in an installed package, in `models` beside this file, where the wheel has them
-(`pyproject.toml`). Each is a directory `NAME` with `NAME.py`, its model file.
+(`pyproject.toml`). Each is a directory `NAME` with model files, what they need (`requirements.txt`) and their test (`test_NAME.py`). What
+lies beside the directories serves all of them.
 
 An image has a Python, what `requirements.txt` lists, and the zoo at /model_zoo. There an ElasticDL command line finds it; `tm train` brings
 the zoo with the job.
@@ -28,7 +29,7 @@ _ZOO = "\n# The model files, where an ElasticDL command line finds them.\nCOPY {
 def models() -> dict[str, Path]:
     """Return the models that come with Trainmaster: name -> directory."""
     folders = (folder for place in _PLACES if place.is_dir() for folder in sorted(place.iterdir()))
-    return {folder.name: folder for folder in folders if (folder / f"{folder.name}.py").is_file()}
+    return {folder.name: folder for folder in folders if (folder / f"test_{folder.name}.py").is_file()}
 
 
 def begin(folder: Path, model: str, base: str = "") -> list[str]:
@@ -47,6 +48,8 @@ def begin(folder: Path, model: str, base: str = "") -> list[str]:
             mend="name a directory that is not there yet: tm zoo init DIR", anchor="not-empty",
         )  # fmt: skip
     shutil.copytree(known[model], folder / model, ignore=_LEFT_OUT)
+    for path in known[model].parent.glob("*.py"):
+        shutil.copyfile(path, folder / path.name)
     own = known[model] / REQUIREMENTS
     (folder / REQUIREMENTS).write_text(own.read_text() if own.is_file() else "")
     (folder / RECIPES[0]).write_text(recipe(base, str(folder / REQUIREMENTS)))
