@@ -102,27 +102,20 @@ def test_rows_that_come_and_go_between_two_epochs_are_a_fault_in_the_audit(engin
         assert words in audited.stdout
 
 
-@pytest.mark.parametrize(
-    ("url", "keys", "words"),
-    [
-        ("sqlite:///a.db?table=numbers", {}, "the table numbers of sqlite:////"),
-        ("sqlite:///a.db?table=digits", {"key": "label"}, "the column label of the table digits of sqlite:////"),
-        ("postgresql://me@127.0.0.1:1/db?table=digits", {}, "postgresql://me@127.0.0.1:1/db cannot be reached"),
-    ],
-)
-def test_a_table_that_cannot_be_cut_ends_the_job_with_its_name(
-    engine: Engine, url: str, keys: dict[str, Any], words: str
-) -> None:
+def test_a_table_that_cannot_be_cut_ends_the_job_and_is_named_with_its_column(engine: Engine) -> None:
+    """The other reasons are in unit/test_tables.py."""
     sqlite(engine.folder / "a.db", 30)
-    done = engine.tm("run", job_file(engine, url, **keys))
+    done = engine.tm("run", job_file(engine, "sqlite:///a.db?table=digits", key="label"))
     assert done.returncode == 1
-    assert words in " ".join(done.stderr.split()), done.stderr
+    words = " ".join(done.stderr.split())
+    assert "its input train cannot be read: the column label of the table digits of sqlite:////" in words, done.stderr
+    assert "is not unique: 20 of 30 rows repeat a key" in words
+    assert "name another column by key:" in words
 
 
 def test_a_password_in_a_url_is_refused_and_not_shown(engine: Engine) -> None:
-    for command in ("run", "submit", "explain"):
-        done = engine.tm(command, job_file(engine, "postgresql://me:s3cr3t-Value-8f2c@h/db?table=t"))
-        assert "s3cr3t-Value-8f2c" not in done.stdout + done.stderr
-    done = engine.tm("run", "job.yaml")
+    name = job_file(engine, "postgresql://me:s3cr3t-Value-8f2c@h/db?table=t")
+    shown, done = engine.tm("explain", name), engine.tm("run", name)
     assert done.returncode == 2
     assert "secrets: {PGPASSWORD: }" in done.stderr
+    assert "s3cr3t-Value-8f2c" not in shown.stdout + shown.stderr + done.stdout + done.stderr
