@@ -16,7 +16,7 @@ from conformance.engines import Engine, Submitted
 
 import trainmaster
 
-pytestmark = pytest.mark.needs("local-data")
+pytestmark = pytest.mark.needs("local-data", "frameworks")
 
 MODEL = ["--model_zoo", "zoo", "--model_def", "points.points.custom_model"]
 SMALL = ["--worker_resource_request", "cpu=0.05,memory=1024Mi"]
