@@ -204,7 +204,9 @@ KERAS = """
         return float(loss)
 
     train, batches = controller.elastic_run(train_one_batch), 0
-    dataset = tf.data.Dataset.from_generator(records, output_signature=tf.TensorSpec([4])).batch(16)
+    settings = tf.data.Options()
+    settings.experimental_optimization.inject_prefetch = False
+    dataset = tf.data.Dataset.from_generator(records, output_signature=tf.TensorSpec([4])).batch(16).with_options(settings)
     with controller.scope():
         for data in dataset:
             loss, batches = train(data), batches + 1
