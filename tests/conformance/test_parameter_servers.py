@@ -45,7 +45,7 @@ def serving(servers: int, scope: str) -> dict[str, object]:
     return role(command, servers, ports=["ps"], restart={"scope": scope})
 
 
-@pytest.mark.needs("frameworks")
+@pytest.mark.needs("numpy")
 def test_workers_train_on_parameter_servers(engine: Engine) -> None:
     """Servers that begin together, and before the workers, are in each other's file of peers, and in the workers'."""
     roles = {"ps": serving(2, "group"), "worker": role(program(3, 0.0), 2, after={"ps": "running"})}
