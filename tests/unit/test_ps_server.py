@@ -90,7 +90,7 @@ def test_large_messages_go_through_shared_memory_and_by_sockets(tmp_path: Path, 
     generator = numpy.random.default_rng(3)
     with servers(tmp_path, 1, has_files=False, has_tls=has_tls) as group, group.client() as client:
         client.define({}, {"wide": TableSpec(64)}, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
-        for size in (10, 5_000, 60_000, 60_000, 100):
+        for size in (10, 5_000, 20_000, 20_000, 100):
             ids = generator.permutation(size).astype(numpy.int64)
             before = client.pull(rows={"wide": ids})
             gradients = generator.normal(size=(size, 64)).astype(numpy.float32)
@@ -197,7 +197,7 @@ def test_bad_input_is_told_and_changes_nothing(tmp_path: Path) -> None:
             backwards.define({})
         alone = Client(group.addresses[:1], Identity(TOKEN))
         with pytest.raises(ServerError, match="this is server 0 of 2, and you look for server 0 of 1"):
-            alone.pull()
+            alone.status()
 
 
 def test_a_stranger_gets_nowhere(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_stranger_gets_nowhere(tmp_path: Path) -> None:
     with servers(tmp_path, 1, has_files=False) as group, group.client() as client:
         define(client)
         with pytest.raises(ServerError, match="the token is not this job's"):
-            Client(group.addresses, Identity("a-wrong-token")).pull()
+            Client(group.addresses, Identity("a-wrong-token")).status()
         many = {"ids": numpy.zeros(10, numpy.int64)}
         for content in (
             b"".join(buffers({"op": "pull", "dense": None, "at_least": 0}, {})),
@@ -235,9 +235,9 @@ def test_by_tcp_both_ends_must_be_of_the_job(tmp_path: Path) -> None:
             (Identity(TOKEN), "the job's certificate is needed"),
         ):
             with pytest.raises(ServerGone, match=message):
-                Client(group.addresses, identity, patience=0.0).pull()
+                Client(group.addresses, identity, patience=0.0).status()
         with pytest.raises(ServerError, match="the token is not this job's"):
-            Client(group.addresses, Identity("a-wrong-token", group.certificate)).pull()
+            Client(group.addresses, Identity("a-wrong-token", group.certificate)).status()
         with socket.create_connection(("127.0.0.1", group.ports[0])) as plain:
             plain.sendall(b"".join(buffers({"op": "pull"}, {})))
             plain.settimeout(60)
@@ -301,7 +301,7 @@ def test_an_older_attempt_pushes_no_more(tmp_path: Path, count: int) -> None:
             with pytest.raises(Superseded, match="a newer attempt of worker:0 than 1"):
                 old.push(3, *some_push(generator))
             with pytest.raises(ServerError, match="attempt 1 of worker:0 is not the newest, 2"):
-                group.client().pull()
+                group.client().status()
             push_some(new, model, generator, 3)
             late.send({"op": "draft", "step": 2**61, "base": 3}, {"dense:bias": numpy.ones(3, numpy.float32)})
             late.receive()

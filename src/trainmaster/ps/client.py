@@ -183,6 +183,7 @@ class Client:
         With `grads_to_wait` above 1 the version returned may be the present one. Raises Refused where the push is stale, Superseded where a
         newer attempt of this task is there, FloatingPointError where the norm is to be clipped and is not finite, and ServerError.
         """
+        self._check_definition()
         dense, rows = self._clipped(dense or {}, rows or {})
         self._step += 1
         drafts = self._split_push(dense, rows)
@@ -238,6 +239,7 @@ class Client:
         names: list[list[str] | None] = [None if dense is True else [] for _ in links]
         for name in dense if not isinstance(dense, bool) else ():
             self._of_server(names, self._owner(name)).append(name)
+        self._check_definition()
         splits = {table: _Split(_whole_ids(table, ids), self.servers) for table, ids in rows.items()}
         requests: list[tuple[Header, dict[str, Any]]] = []
         for index in range(self.servers):
@@ -254,6 +256,11 @@ class Client:
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
         return Pulled(min(int(answer.header["version"]) for answer in answers), parameters, joined)
+
+    def _check_definition(self) -> None:
+        """Refuse to wait for servers to be defined: they may wait for this very client."""
+        if self.definition is None:
+            raise ServerError("nothing is defined yet: call define first")
 
     def _owner(self, name: str) -> int:
         return self._owners[name] if name in self._owners else server_of_parameter(name, self.servers)
@@ -293,7 +300,10 @@ class Client:
         return drafts
 
     def _ask(self, links: Sequence[_Link], requests: Sequence[tuple[Header, Mapping[str, Any]]]) -> list[Message]:
-        """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError."""
+        """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError.
+
+        No answer may depend on what another server is sent here: one that is away would keep the others waiting.
+        """
         answers: dict[int, Message] = {}
         pending = list(zip(links, requests, strict=True))
         deadline = time.monotonic() + self._patience

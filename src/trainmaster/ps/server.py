@@ -357,7 +357,7 @@ class Server:
         if op in ("pull", "draft"):
             if shard.definition is None and not self.is_leader:
                 return False
-            return op == "draft" or shard.version >= _whole(message, "at_least")
+            return op == "draft" or self.is_leader or shard.version >= _whole(message, "at_least")
         return True
 
     def _retry_waiting(self) -> None:
@@ -391,6 +391,10 @@ class Server:
     def _pull(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
+        if _whole(message, "at_least") > self.shard.version:
+            raise BadPush(
+                f"version {message.header['at_least']} is wanted, and the newest is {self.shard.version}: pushes were lost"
+            )
         names = message.header.get("dense")
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise Malformed("the names of a pull are a list of texts")
