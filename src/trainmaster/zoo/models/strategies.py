@@ -5,8 +5,8 @@
         strategy.step(batch)
     strategy.finish()
 
-`steps` are those that are complete; `rank` is this worker's among `size`. What a strategy does with gradients, and where parameters come
-from, is known here alone.
+`steps` are those that are complete; `is_counted`: whether the last batch is in one; `rank` is this worker's among `size`. What a strategy
+does with gradients, and where parameters come from, is known here alone.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Local:
     """One worker, whose optimizer applies its own gradients."""
 
     rank, size = 0, 1
+    is_counted = True
 
     def __init__(self, model: Any, step: int) -> None:
         self._model, self.steps = model, step
@@ -54,6 +55,8 @@ class Local:
 
 class KerasAllreduce:
     """Members whose Keras optimizers apply the mean of their gradients. While there are no records for this one, it takes part without."""
+
+    is_counted = True  # a step is done again until it is complete
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
         from ...runtime.elastic.keras_training import Training
@@ -87,13 +90,17 @@ class KerasAllreduce:
 
 
 class TorchAllreduce:
-    """Members whose PyTorch optimizers apply the mean of their gradients."""
+    """Members whose PyTorch optimizers apply the mean of their gradients. The batch of a step that was interrupted comes again."""
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
         from ...runtime.elastic.torch_training import Training
 
         self._model = model
         self._training = Training(model=model.model, optimizer=model.optimizer, step=step)
+
+    @property
+    def is_counted(self) -> bool:
+        return self._training.is_counted
 
     @property
     def steps(self) -> int:
