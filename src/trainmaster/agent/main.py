@@ -39,7 +39,7 @@ from trainmaster.agent.attempt.materials import Materials
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.agent.link.channel import STAY, Link
-from trainmaster.agent.link.programs import Programs
+from trainmaster.agent.link.programs import Credentials, Programs
 from trainmaster.agent.output import shipping, spool
 from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.output.tails import Tails
@@ -137,6 +137,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         own_network=bool(spec.get("own_network")), grace=float(spec.get("grace") or 30.0),
         patience=math.inf if spec.get("patience") is None else float(spec["patience"]),
     )  # fmt: skip
+    programs.credentials = Credentials(spec["token"], str(spec.get("certificate") or ""))
     programs.on_progress = agent.progressed
     programs.on_phase = agent.entered
     programs.on_checkpoint = agent.checkpointed

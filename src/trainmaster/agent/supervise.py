@@ -145,6 +145,7 @@ class Agent:
         self._hand_back_tokens()
         if key := welcome.get("key"):
             self.place.feeders_outside = self._link.token, self._link.certificate, str(key)
+            self.place.programs.credentials = self.place.programs.credentials._replace(key=str(key))
         drop = welcome.get("drop")
         for name, ranges in drop.items() if isinstance(drop, Mapping) else ():
             self.place.programs.drop(name, ranges)

@@ -1,12 +1,14 @@
-"""The storage of a parameter server: embedding tables and the optimizers that train them.
+"""Parameter servers: embedding tables and dense parameters that several workers train, in processes of their own.
 
-Pure: no files, sockets, threads or clock here; a caller hands in what the time is. It needs the standard library and NumPy, and imports
-nothing else of ours, so that it can lie beside `trainmaster.runtime` on the path of a user's Python.
+    python -m trainmaster.ps                        # a server; see `__main__`
+    client = trainmaster.ps.job.from_job()          # a worker's side; see `client`
 
-    table = Table("user", 16, Uniform(-0.05, 0.05), Adam(), seed=7)
-    values = table.pull(ids, now=now)           # (n, 16); rows are made on first touch
-    table.push(ids, gradients, step=1, now=now)
+*Storage*, pure: `table` puts together `index` (an id's row number), `arena` (rows in blocks), `initializers` and `optimizers`; `placement`
+says which of N servers holds what. `specification`: what is defined. `shard`: the share of one server, to which `order` says what comes
+next.
 
-`table` puts together `index` (an id's row number), `arena` (rows in blocks), `initializers` and `optimizers`; `placement` says which of N
-servers holds what.
+*Around it*: `server`, its files in `storage` and `snapshots`, messages in `wire`, and the places of a job's processes in `job`.
+
+The package needs the standard library and NumPy, and of ours `trainmaster.runtime` alone: it lies beside that on the path of a user's
+Python.
 """

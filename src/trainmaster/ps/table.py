@@ -111,7 +111,7 @@ class Table:
             raise ValueError(f"the first step of table {self.name!r} is 1, and a push has step {step}")
         if not len(ids):
             return 0
-        rows, sums = _sum_by_row(self._rows(ids), gradients)
+        rows, sums = sum_by_row(self._rows(ids), gradients)
         self._last_used[rows] = int(now)
         update_rows(self.optimizer, self._arenas, rows, sums, step, learning_rate)
         return len(rows)
@@ -231,7 +231,7 @@ class Table:
         return array
 
 
-def _sum_by_row(rows: Integers, gradients: Floats) -> tuple[Integers, Floats]:
+def sum_by_row(rows: Integers, gradients: Floats) -> tuple[Integers, Floats]:
     """Return the distinct rows, ascending, and the sum of the gradients of each, in an order that the batch alone decides."""
     bits = (len(rows) - 1).bit_length()
     keys = rows << bits | numpy.arange(len(rows))  # sorting keys that differ is stable, and faster than sorting stably

@@ -14,6 +14,7 @@ a program:
     join       {id, name, copy, payload, step, agreed}
                                                     answered {id, round, rank, finished, members: [[task, copy, address,
                                                     payload, step, new]]} once a round opens, or {id, error}
+    credentials {id}                                answered {id, token, certificate, key}: of parameter servers, see `credentials`
 
 and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}`, `broken {round}`, `wanted {round}` and answers.
 A frame that is not of this form closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had
@@ -31,7 +32,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
@@ -60,6 +61,24 @@ class Garbage(ValueError):
     """A program sent bytes that are not of the protocol."""
 
 
+class Credentials(NamedTuple):
+    """How the job's parameter servers and their workers know each other.
+
+    `token`: the job's, which no program is told. `certificate`: PEM; "" where the job is on one machine. `key`: of the certificate, PEM; ""
+    but in a role with a port `ps`.
+    """
+
+    token: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def for_programs(self) -> dict[str, str]:
+        import hmac  # few programs ask
+
+        token = hmac.new(self.token.encode(), b"parameter servers", "sha256").hexdigest()
+        return {"token": token, "certificate": self.certificate, "key": self.key}
+
+
 class Programs:
     """The socket at `path`, and the pools of the current attempt.
 
@@ -84,6 +103,7 @@ class Programs:
         self.on_begun = on_begun
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
+        self.credentials = Credentials()
         self._lease = lease
         self.waits = Waits(send, lambda: asyncio.get_running_loop().time())
         self._pools: dict[str, Pool] = {}
@@ -402,6 +422,11 @@ class _Connection(asyncio.BufferedProtocol):
         if why := self._programs.waits.join(self, request, name, copy, more):
             self.reply(request, {"error": why})
 
+    def _credentials(self, frame: dict[str, Any]) -> None:
+        if type(frame.get("id")) is not int:
+            raise Garbage("malformed credentials")
+        self.send({"id": frame["id"], **self._programs.credentials.for_programs()})
+
     def _wait(self, kind: str, frame: dict[str, Any]) -> None:
         request, name, copy = self._waited(kind, frame)
         self._programs.waits.add(self, request, kind, name, copy)
@@ -436,6 +461,7 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
     "barrier": _Connection._barrier,
     "lock": _Connection._lock,
     "join": _Connection._join,
+    "credentials": _Connection._credentials,
 }
 
 

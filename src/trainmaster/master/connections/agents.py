@@ -21,6 +21,7 @@ from trainmaster.master.turn import Turns
 PATH = "/api/v1/agent"
 HELLO_WITHIN = 10.0  # s
 HELLO_LIMIT = 1024 * 1024  # characters of a hello
+PARAMETER_SERVERS = "ps"  # a role with a port of this name serves workers under the certificate (`trainmaster.ps.job`)
 QUEUE = 4096  # frames waiting to be sent to one agent
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -96,7 +97,7 @@ class Agents:
         self._host = host
         # Returns the message that each agent gets after the welcome.
         self.greeting: Callable[[], dict[str, Any] | None] = lambda: None
-        self.key = ""  # of the job's certificate, PEM: agents with feeds serve feeders of other hosts under it
+        self.key = ""  # of the job's certificate, PEM: agents with feeds serve feeders of other hosts under it, parameter servers workers
         self.connections: dict[tuple[str, int], Connection] = {}
         self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
 
@@ -179,7 +180,8 @@ class Agents:
         welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": acked}
         if connection.drop:
             welcome["drop"] = connection.drop
-        if self.key and self._host.turns.state.known_job.roles[task.role].feed:
+        role = self._host.turns.state.known_job.roles[task.role]
+        if self.key and (role.feed or PARAMETER_SERVERS in role.ports):
             welcome["key"] = self.key
         connection.send(welcome)
         if (greeting := self.greeting()) is not None:

@@ -1,0 +1,112 @@
+"""The program of a parameter server: `python -m trainmaster.ps`.
+
+In a job it is the command of a role `ps` with a port `ps`; everything else comes from the job. By hand it is told by flags where to serve:
+
+    python -m trainmaster.ps --index 0 --servers 2 --listen unix:/tmp/ps-0 --leader unix:/tmp/ps-0 --token-file token --directory ckpt
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from ..runtime.pinned import serving
+from .job import BadPlace, place_of_job
+from .server import Fatal, Server, Settings
+from .storage.restoring import CannotRestore
+from .wire.connections import listen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainmaster.ps", description="Serve parameters and embedding tables to workers."
+    )
+    parser.add_argument("--directory", default="", help="of checkpoints and logs; in a job its checkpoint's path")
+    parser.add_argument(
+        "--init",
+        default="",
+        metavar="DIRECTORY",
+        help="begin with the newest checkpoint in it, where there is no state",
+    )
+    by_hand = parser.add_argument_group("outside of a job")
+    by_hand.add_argument("--index", type=int, default=0)
+    by_hand.add_argument("--servers", type=int, default=1)
+    by_hand.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="unix:PATH, unix:@NAME or HOST:PORT; several times",
+    )
+    by_hand.add_argument("--leader", action="append", default=[], metavar="ADDRESS", help="of server 0")
+    by_hand.add_argument("--token-file", metavar="FILE", help="with the token that workers must show")
+    by_hand.add_argument("--certificate", metavar="FILE", help="PEM, for TCP")
+    by_hand.add_argument("--key", metavar="FILE", help="PEM, of the certificate")
+    options = parser.parse_args()
+    try:
+        if options.listen:
+            return _serve_by_hand(options)
+        place = place_of_job()
+        settings = Settings(
+            place.index,
+            place.servers,
+            place.token,
+            place.certificate,
+            place.leader,
+            options.directory or place.directory,
+            options.init,
+        )
+        return _serve(settings, place.listen, place.certificate, place.key)
+    except BadPlace as error:
+        print(f"ps: {error}", file=sys.stderr)
+        return 2
+    except (CannotRestore, Fatal, OSError) as error:
+        print(f"ps: {error}", file=sys.stderr)
+        return 1
+
+
+def _serve_by_hand(options: argparse.Namespace) -> int:
+    if not options.token_file:
+        raise BadPlace("--listen needs --token-file: the file with the token that workers must show")
+    if not 0 <= options.index < options.servers:
+        raise BadPlace(f"--index is from 0 to --servers - 1, and is {options.index} of {options.servers}")
+    certificate, key = _read(options.certificate), _read(options.key)
+    leader = tuple(options.leader)
+    settings = Settings(
+        options.index,
+        options.servers,
+        _read(options.token_file),
+        certificate,
+        lambda: leader,
+        options.directory,
+        options.init,
+    )
+    return _serve(settings, options.listen, certificate, key)
+
+
+def _serve(settings: Settings, addresses: list[str], certificate: str, key: str) -> int:
+    if not key and any(not address.startswith("unix:") for address in addresses):
+        raise BadPlace("over TCP a server needs a certificate and its key")
+    listeners = [listen(address) for address in addresses]
+    server = Server(settings, listeners, serving(certificate, key) if key else None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.end())
+    shard = server.shard
+    print(
+        f"ps: server {settings.index} of {settings.servers} serves version {shard.version} at {', '.join(addresses)}",
+        flush=True,
+    )
+    server.run()
+    return 0
+
+
+def _read(path: str | None) -> str:
+    if not path:
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip() + "\n" if path.endswith(".pem") else file.read().strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,475 @@
+"""A worker's side of parameter servers.
+
+    client = from_job()                                      # or Client(addresses, ...)
+    client.define(dense={"w": array}, tables={"user": TableSpec(16)}, optimizer={"name": "Adam"})
+    distinct, places = deduplicated(ids)
+    pulled = client.pull(rows={"user": distinct})            # pulled.dense["w"], pulled.rows["user"][places]
+    try:
+        client.push(pulled.version, dense={"w": gradient}, rows={"user": (distinct, summed(places, gradients, len(distinct)))})
+    except Refused:                                          # stale: the batch is to be done again
+        ...
+
+A pull is one round trip, to all servers at once. A push is one too where there is one server. With more of them it takes two: first all
+of them take the draft, then server 0 puts it in order. Whatever happens to a server meanwhile, the push is applied everywhere once, or
+nowhere: the client asks until it is answered, under one name.
+
+A server that is away is waited for, up to `patience` seconds. One that comes back without what it had (it keeps no files) is
+`StateLost`, since nothing can be right then.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy
+
+from .optimizers import clip_by_global_norm
+from .order import LATE, STALE, UNKNOWN
+from .placement import server_of_parameter, servers_of_rows
+from .shard import DENSE, IDS, ROWS
+from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
+from .table import sum_by_row
+from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
+from .wire.messages import Malformed, parts_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[numpy.float32]
+    Integers = NDArray[numpy.int64]
+    Header = dict[str, Any]
+    Addresses = Sequence[str | Sequence[str]]
+
+PATIENCE = 600.0  # s
+_PAUSES = (0.01, 0.5)  # s between tries to connect: the first and the longest
+
+
+class ServerError(RuntimeError):
+    """A server cannot serve this; the message says why."""
+
+
+class ServerGone(ServerError, ConnectionError):
+    """A server was away for longer than the client waits."""
+
+
+class StateLost(ServerError):
+    """A server came back without what it had."""
+
+
+class Refused(ServerError):
+    """A push was refused as stale; `version` is the newest. Pull again, and do the batch again."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the push is stale: the newest version is {version}")
+        self.version = version
+
+
+class Superseded(ServerError):
+    """A newer attempt of this task is there: this one must end."""
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Parameters by name, rows of each table in the order of the ids, and the version that all of them have at least."""
+
+    version: int
+    dense: dict[str, Floats] = field(default_factory=dict)
+    rows: dict[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The speaker: the job's token, its certificate (PEM; "": Unix sockets alone), and the task and attempt of this process."""
+
+    token: str
+    certificate: str = ""
+    task: str = "worker:0"
+    attempt: int = 1
+
+
+class Client:
+    """A client of all servers, for one thread; `prefetch` uses one of its own.
+
+    `addresses`: of each server one, or several to try in turn; or a function that returns these, asked at each try to connect.
+    `half`: gradients and values are float16 on the wire.
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses | Callable[[], Addresses],
+        identity: Identity,
+        *,
+        half: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._find: Callable[[], Addresses] = addresses if callable(addresses) else lambda: addresses
+        self._identity, self._half, self._patience = identity, half, patience
+        self.servers = len(self._find())
+        self.definition: Definition | None = None
+        self.version = 0  # the newest that this client knows of
+        self._step = time.time_ns() // 1_000_000  # another client of this attempt goes on behind the last one
+        self._owners: dict[str, int] = {}  # of dense parameters
+        self._links = [self._link(index) for index in range(self.servers)]
+        self._background: ThreadPoolExecutor | None = None
+        self._background_links: list[_Link] = []
+
+    def define(
+        self,
+        dense: Mapping[str, Any] | None = None,
+        tables: Mapping[str, TableSpec] | None = None,
+        optimizer: Any = None,
+        updates: Updates | None = None,
+    ) -> int:
+        """Define parameters with their initial values, tables, optimizer and updates, and return the version that the servers have.
+
+        The first worker that comes defines; the others must say the same, and their initial values are not used. Raises ServerError.
+        """
+        values = values_of(dense or {})
+        shapes = {name: value.shape for name, value in values.items()}
+        chosen = optimizer_of({"name": "SGD"} if optimizer is None else optimizer)
+        definition = Definition(shapes, dict(tables or {}), chosen, updates or Updates())
+        plain = definition.to_plain()
+        self.definition = definition_of(plain)
+        self._owners = {name: server_of_parameter(name, self.servers) for name in shapes}
+        for link in self._links:
+            link.must_be_defined = False
+        (answer,) = self._ask(self._links[:1], [({"op": "define", "definition": plain}, values)])
+        for link in self._links:
+            link.must_be_defined = self.servers == 1 or link.index == 0
+        self.version = max(self.version, int(answer.header["version"]))
+        return int(answer.header["version"])
+
+    def pull(
+        self, dense: bool | Sequence[str] = True, rows: Mapping[str, Any] | None = None, *, at_least: int | None = None
+    ) -> Pulled:
+        """Return parameters (all, none, or those named) and the rows of ids, which should differ from each other: see `deduplicated`.
+
+        `at_least`: the oldest version that will do; None: the newest that this client knows of. Raises ServerError.
+        """
+        pulled = self._pull(self._links, dense, rows or {}, self.version if at_least is None else at_least)
+        self.version = max(self.version, pulled.version)
+        return pulled
+
+    def prefetch(self, dense: bool | Sequence[str] = False, rows: Mapping[str, Any] | None = None) -> Future[Pulled]:
+        """Pull in the background, while the present step runs, and return the future of what `pull` returns.
+
+        What it gets does not have this step's push in it. So it is for asynchronous updates, or a tolerance of at least 1.
+        """
+        if self._background is None:
+            self._background = ThreadPoolExecutor(1, "trainmaster-ps")
+            self._background_links = [self._link(index) for index in range(self.servers)]
+            for link in self._background_links:
+                link.must_be_defined = self.definition is not None and link.index == 0
+        return self._background.submit(self._pull, self._background_links, dense, dict(rows or {}), self.version)
+
+    def push(
+        self,
+        version: int,
+        dense: Mapping[str, Any] | None = None,
+        rows: Mapping[str, tuple[Any, Any]] | None = None,
+        *,
+        learning_rate: float | None = None,
+    ) -> int:
+        """Push gradients that were computed from `version`, and return the servers' version once they are in order.
+
+        `rows`: (ids, gradients) of each table; ids should differ from each other, and gradients of equal ids be summed: see `summed`.
+        With `grads_to_wait` above 1 the version returned may be the present one. Raises Refused where the push is stale, Superseded where a
+        newer attempt of this task is there, FloatingPointError where the norm is to be clipped and is not finite, and ServerError.
+        """
+        dense, rows = self._clipped(dense or {}, rows or {})
+        self._step += 1
+        drafts = self._split_push(dense, rows)
+        is_last = self.servers == 1
+        header = {"op": "draft", "step": self._step, "base": int(version), "rate": learning_rate, "is_last": is_last}
+        answers = self._ask(self._links, [(header, arrays) for arrays in drafts])
+        while True:
+            if is_last:
+                decision = answers[0].header
+            else:
+                (committed,) = self._ask(self._links[:1], [({"op": "commit", "step": self._step}, {})])
+                decision = committed.header
+            if decision["why"] != UNKNOWN:
+                break
+            answers = self._ask(self._links, [(header, arrays) for arrays in drafts])
+        newest = int(decision["version"])
+        self.version = max(self.version, newest)
+        if decision["why"] == STALE:
+            raise Refused(newest)
+        if decision["why"] == LATE:
+            raise Superseded(f"a newer attempt of {self._identity.task} than {self._identity.attempt} pushes")
+        return newest
+
+    def checkpoint(self) -> int:
+        """Begin a checkpoint of the present version, which is written beside the training, and return that version. Raises ServerError."""
+        (answer,) = self._ask(self._links[:1], [({"op": "checkpoint"}, {})])
+        return int(answer.header["version"])
+
+    def status(self) -> list[Header]:
+        """Return what each server tells of itself: version, newest whole checkpoint (-1: none), and rows and memory of its tables."""
+        return [answer.header for answer in self._ask(self._links, [({"op": "status"}, {})] * self.servers)]
+
+    def close(self) -> None:
+        if self._background is not None:
+            self._background.shutdown(cancel_futures=True)
+        for link in (*self._links, *self._background_links):
+            link.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    # -- below --
+
+    def _link(self, index: int) -> _Link:
+        return _Link(index, self.servers, self._find, self._identity)
+
+    def _pull(
+        self, links: Sequence[_Link], dense: bool | Sequence[str], rows: Mapping[str, Any], at_least: int
+    ) -> Pulled:
+        names: list[list[str] | None] = [None if dense is True else [] for _ in links]
+        for name in dense if not isinstance(dense, bool) else ():
+            self._of_server(names, self._owner(name)).append(name)
+        ids = {table: numpy.ascontiguousarray(wish, numpy.int64) for table, wish in rows.items()}
+        splits = {table: _Split(array, self.servers) for table, array in ids.items()}
+        requests: list[tuple[Header, dict[str, Any]]] = []
+        for index in range(self.servers):
+            header = {"op": "pull", "dense": names[index], "at_least": at_least, "half": self._half}
+            requests.append((header, {IDS + table: split.parts[index] for table, split in splits.items()}))
+        answers = self._ask(links, requests)
+        parameters = {
+            key.removeprefix(DENSE): array.astype(numpy.float32)
+            for answer in answers
+            for key, array in answer.arrays.items()
+            if key.startswith(DENSE)
+        }
+        joined = {
+            table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
+        }
+        return Pulled(min(int(answer.header["version"]) for answer in answers), parameters, joined)
+
+    def _owner(self, name: str) -> int:
+        return self._owners[name] if name in self._owners else server_of_parameter(name, self.servers)
+
+    @staticmethod
+    def _of_server(names: list[list[str] | None], index: int) -> list[str]:
+        owned = names[index]
+        assert owned is not None
+        return owned
+
+    def _clipped(
+        self, dense: Mapping[str, Any], rows: Mapping[str, tuple[Any, Any]]
+    ) -> tuple[Mapping[str, Any], Mapping[str, tuple[Any, Any]]]:
+        limit = self.definition.updates.clip_norm if self.definition is not None else None
+        if limit is None:
+            return dense, rows
+        gradients = [numpy.asarray(gradient, numpy.float32) for gradient in dense.values()]
+        gradients += [numpy.asarray(gradient, numpy.float32) for _, gradient in rows.values()]
+        clipped = clip_by_global_norm(gradients, limit)
+        of_dense = dict(zip(dense, clipped, strict=False))
+        of_rows = zip(rows.items(), clipped[len(dense) :], strict=True)
+        return of_dense, {table: (ids, gradient) for (table, (ids, _)), gradient in of_rows}
+
+    def _split_push(self, dense: Mapping[str, Any], rows: Mapping[str, tuple[Any, Any]]) -> list[dict[str, Any]]:
+        kind = numpy.float16 if self._half else numpy.float32
+        drafts: list[dict[str, Any]] = [{} for _ in range(self.servers)]
+        for name, gradient in dense.items():
+            drafts[self._owner(name)][DENSE + name] = numpy.asarray(gradient, kind)
+        for table, (ids, gradients) in rows.items():
+            split = _Split(numpy.ascontiguousarray(ids, numpy.int64), self.servers)
+            values = split.divided(numpy.asarray(gradients, kind))
+            for draft, part, value in zip(drafts, split.parts, values, strict=True):
+                if len(part):
+                    draft[IDS + table], draft[ROWS + table] = part, value
+        return drafts
+
+    def _ask(self, links: Sequence[_Link], requests: Sequence[tuple[Header, Mapping[str, Any]]]) -> list[Message]:
+        """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError."""
+        answers: dict[int, Message] = {}
+        pending = list(zip(links, requests, strict=True))
+        deadline = time.monotonic() + self._patience
+        pause = _PAUSES[0]
+        while pending:
+            try:
+                lost = _ask_once(pending, answers)
+            except BaseException:  # answers that nobody reads would be those of the next request
+                for link in links:
+                    link.close()
+                raise
+            if lost and time.monotonic() > deadline:
+                link, _, error = lost[0]
+                raise ServerGone(f"parameter server {link.index} has not answered for {self._patience:g} s: {error}")
+            if lost:
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSES[1])
+            pending = [(link, request) for link, request, _ in lost]
+        return [answers[link.index] for link in links]
+
+
+def _ask_once(
+    pending: Sequence[tuple[_Link, tuple[Header, Mapping[str, Any]]]], answers: dict[int, Message]
+) -> list[tuple[_Link, tuple[Header, Mapping[str, Any]], OSError]]:
+    """Send each request, add the answers to `answers`, and return the requests whose server is away."""
+    lost = []
+    for link, request in pending:
+        try:
+            link.send(*request)
+        except ServerError:
+            raise
+        except OSError as error:
+            link.close()
+            lost.append((link, request, error))
+    for link, request in pending:
+        if link.is_open:
+            try:
+                answers[link.index] = link.receive()
+            except ServerError:
+                raise
+            except OSError as error:
+                link.close()
+                lost.append((link, request, error))
+    return lost
+
+
+class _Link:
+    """The connection to one server. It is made when something is to be sent, and made anew after `close`."""
+
+    def __init__(self, index: int, servers: int, find: Callable[[], Addresses], identity: Identity) -> None:
+        self.index, self._servers, self._find, self._identity = index, servers, find, identity
+        self.must_be_defined = False  # the server was defined, and must be when it comes back
+        self._connection: Connection | None = None
+        self._answer_size = 1  # bytes of the largest answer's payload so far
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    def send(self, header: Header, arrays: Mapping[str, Any]) -> None:
+        """Raises OSError where the server is away, ServerError where it wants nothing of us."""
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        if connection.is_local:
+            _, _, size = parts_of(arrays)
+            if size > connection.room(TO_SERVER):
+                connection.offer_region(TO_SERVER, size)
+            if self._answer_size > connection.room(TO_WORKER):
+                connection.offer_region(TO_WORKER, self._answer_size)
+        connection.send(header, arrays, TO_SERVER)
+
+    def receive(self) -> Message:
+        assert self._connection is not None
+        try:
+            message = self._connection.receive()
+        except Malformed as error:
+            self.close()
+            raise ServerError(f"parameter server {self.index}: {error}") from error
+        assert message is not None
+        if "error" in message.header:
+            if message.header.get("kind") == "refused":
+                self.close()
+            raise ServerError(f"parameter server {self.index}: {message.header['error']}")
+        self._answer_size = max(self._answer_size, message.payload)
+        return message
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> Connection:
+        addresses = self._find()[self.index]
+        errors = []
+        for address in [addresses] if isinstance(addresses, str) else addresses:
+            try:
+                connection = connect(address, self._identity.certificate)
+            except OSError as error:
+                errors.append(f"{address}: {error}")
+                continue
+            try:
+                self._greet(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        raise ConnectionError("; ".join(errors) or "it has no address yet")
+
+    def _greet(self, connection: Connection) -> None:
+        identity = self._identity
+        hello = {
+            "op": "hello",
+            "role": "worker",
+            "token": identity.token,
+            "task": identity.task,
+            "attempt": identity.attempt,
+        }
+        connection.send({**hello, "index": self.index, "servers": self._servers})
+        try:
+            answer = connection.receive()
+        except Malformed as error:
+            raise ServerError(f"parameter server {self.index}: {error}") from error
+        assert answer is not None
+        if "error" in answer.header:
+            raise ServerError(f"parameter server {self.index}: {answer.header['error']}")
+        if self.must_be_defined and not answer.header["is_defined"]:
+            raise StateLost(
+                f"parameter server {self.index} came back without what it had: give the servers a directory for checkpoints and logs,"
+                " or begin the training again"
+            )
+
+
+class _Split:
+    """Ids by server."""
+
+    def __init__(self, ids: Integers, servers: int) -> None:
+        self._order: Integers | None = None
+        self._bounds = [0, len(ids)]
+        if servers > 1:
+            owners = servers_of_rows(ids, servers).astype(numpy.uint16)
+            self._order = owners.argsort(kind="stable")
+            counts = numpy.bincount(owners, minlength=servers)
+            self._bounds = [0, *numpy.cumsum(counts).tolist()]
+        self.parts: list[Any] = self.divided(ids)
+
+    def divided(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        if self._order is not None:
+            array = array.take(self._order, axis=0)
+        return [array[begin:end] for begin, end in zip(self._bounds, self._bounds[1:], strict=False)]
+
+    def joined(self, parts: Sequence[NDArray[Any]]) -> Floats:
+        """Return the rows of all servers in the order of the ids, as copies."""
+        if self._order is None:
+            return parts[0].astype(numpy.float32)
+        joined = numpy.empty((self._bounds[-1], parts[0].shape[1]), numpy.float32)
+        for begin, end, part in zip(self._bounds, self._bounds[1:], parts, strict=False):
+            joined[self._order[begin:end]] = part
+        return joined
+
+
+def deduplicated(ids: Any) -> tuple[Integers, Integers]:
+    """Return the distinct ids of an array of any shape, and for each id its place among these, in the array's shape."""
+    array = numpy.asarray(ids, numpy.int64)
+    distinct, places = numpy.unique(array, return_inverse=True)
+    return distinct, places.reshape(array.shape)
+
+
+def summed(places: Integers, gradients: Any, count: int) -> Floats:
+    """Return the sum of the gradients of each of `count` distinct ids, (count, dimension). `gradients`: of (*places.shape, dimension)."""
+    array = numpy.asarray(gradients, numpy.float32)
+    flat = array.reshape(-1, array.shape[-1])
+    if not count:
+        return numpy.zeros((0, array.shape[-1]), numpy.float32)
+    rows, sums = sum_by_row(numpy.ascontiguousarray(places.reshape(-1), numpy.int64), flat)
+    if len(rows) == count:
+        return sums
+    total = numpy.zeros((count, array.shape[-1]), numpy.float32)
+    total[rows] = sums
+    return total

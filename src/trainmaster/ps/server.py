@@ -1,0 +1,634 @@
+"""One parameter server: a loop of one thread over its connections, that answers pulls, keeps drafts and handles the order.
+
+Every message has one answer, but those between servers. What a message waits for (a version, a definition, the end of a change of the
+number of servers) is looked at again after each step of the order; a message that waits holds up nobody else.
+
+    hello {token, task, attempt, index, servers}    welcome {version, is_defined}; with role "server": entries follow
+    region {direction, size}, with a descriptor     no answer (see `connections`)
+    define {definition}, values                     {version}; at server 0, which tells the others
+    pull {dense, at_least, half}, ids               {version}, rows and values; waits until the server has version `at_least`
+    draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too
+    commit {step}                                   {version, why}; at server 0
+    checkpoint                                      {version}; at server 0, of the present version
+    status                                          {version, completed, applied, tables, is_alone}
+    follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
+    saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
+
+A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
+and server are told apart by "role" alone: both have the job's token. A message that is malformed ends its connection; one that is well
+formed and cannot be served is answered with {error}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hmac
+import os
+import selectors
+import shutil
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+from .. import runtime
+from .order import decide
+from .shard import BadPush, Draft, LostDraft, Shard, owned_arrays
+from .snapshots import Snapshots
+from .specification import BadDefinition, definition_of, values_of
+from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
+from .storage.journal import Journal, records_behind
+from .storage.restoring import restore, restore_copy
+from .table import BadIds
+from .wire.connections import TO_WORKER, Closed, Connection, Message, accept, connect
+from .wire.messages import STRANGER_LIMIT, Malformed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from .shard import Arrays, Entry
+    from .storage.checkpoints import Plain
+
+PATIENCE = 10.0  # s that a stranger has
+STRANGERS = 64  # connections without a token; of more, the oldest is closed
+_EVERY = 1.0  # s between two looks at strangers and figures
+_AGAIN = 0.1  # s until server 0 is looked for again
+_KEPT = 100_000  # entries for servers that come back, where there are no files
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a server runs. `leader`: returns the addresses of server 0. `directory`: of checkpoints and logs; "": it keeps none, and what it
+    has ends with it. `initial`: a directory whose newest checkpoint is the state of a server that has none.
+    """
+
+    index: int
+    servers: int
+    token: str
+    certificate: str = ""
+    leader: Callable[[], Sequence[str]] = tuple
+    directory: str = ""
+    initial: str = ""
+
+
+class Fatal(RuntimeError):
+    """The server cannot go on; the message says why."""
+
+
+@dataclass(eq=False)
+class Peer:
+    """A connection, and who is at its other end. `role`: "" as long as it is a stranger."""
+
+    connection: Connection
+    since: float
+    role: str = ""
+    task: str = ""
+    attempt: int = 0
+    waiting: list[Message] = field(default_factory=list)  # at most one message, for a step of the order
+    is_watched_for_room: bool = False
+
+
+class Server:
+    """Serves on `listeners`; over TCP with `tls`. Restores its state first. Raises CannotRestore and OSError."""
+
+    def __init__(
+        self, settings: Settings, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.settings, self._listeners, self._tls = settings, list(listeners), tls
+        self._selector = selectors.DefaultSelector()
+        self._peers: dict[int, Peer] = {}
+        self._leader: Peer | None = None
+        self._reached: list[Connection] = []  # to server 0, by the thread that connects
+        self._woken, self._waker = socket.socketpair()
+        self._entries: list[Entry] = []  # of server 0, for the others
+        self._unreported: list[Plain] = []  # shares that server 0 may not know of
+        self._shares: dict[tuple[int, int], dict[int, Plain]] = {}  # of checkpoints that are being written
+        self._journal: Journal | None = None
+        self._is_settling = False  # until the first checkpoint of this number of servers
+        self._has_ended = False
+        self._snapshots = Snapshots(settings.directory)
+        self.shard = self._restored()
+
+    @property
+    def is_leader(self) -> bool:
+        return self.settings.index == 0
+
+    def run(self) -> None:
+        """Serve until `end`. Raises Fatal, and OSError where the files cannot be written."""
+        for listener in self._listeners:
+            self._selector.register(listener, selectors.EVENT_READ, listener)
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
+        try:
+            if not self.is_leader:
+                self._seek_leader()
+            elif self._is_settling:
+                self._add({"checkpoint": self.shard.version})
+            else:
+                self._complete_again()
+            look_at = 0.0
+            while not self._has_ended:
+                for key, events in self._selector.select(_EVERY):
+                    self._serve(key, events)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _EVERY
+                    self._look()
+        except LostDraft as error:
+            raise Fatal(f"{error}: pushes are lost, so the training must begin from a checkpoint") from error
+        finally:
+            self._close()
+
+    def end(self) -> None:
+        """Have `run` return. For any thread, and for a signal's handler."""
+        self._has_ended = True
+        with contextlib.suppress(OSError):
+            self._waker.send(b"x")
+
+    # -- the beginning --
+
+    def _restored(self) -> Shard:
+        index, servers, directory = self.settings.index, self.settings.servers, self.settings.directory
+        if not directory:
+            return (
+                restore_copy(self.settings.initial, index, servers) if self.settings.initial else Shard(index, servers)
+            )
+        self._journal = Journal(journal_folder(directory, index, servers))
+        shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)
+        if shard.definition is None and self.settings.initial:
+            shard, self._is_settling = restore_copy(self.settings.initial, index, servers), True
+        if self._is_settling:
+            self._journal.clear()
+        elif self.is_leader:
+            kept = records_behind(self._journal.folder, 0)
+            self._entries = [record.header for record in kept if record.header["op"] == "entry"]
+        self._journal.begin(shard.sequence)
+        return shard
+
+    def _snapshot_again(self, shard: Shard) -> None:
+        """Write a checkpoint that was asked for before this process began, where it is not there yet."""
+        if all(manifest.sequence != shard.sequence for manifest in manifests(self.settings.directory)):
+            self._begin_snapshot(shard)
+
+    def _complete_again(self) -> None:
+        """Tell that the newest checkpoint is whole, where this server was killed between its manifest and that entry."""
+        for manifest in manifests(self.settings.directory)[:1] if self.settings.directory else ():
+            if not any(entry.get("complete") == manifest.version for entry in self._entries):
+                self._add({"complete": manifest.version})
+
+    # -- the loop --
+
+    def _serve(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.data is self._woken:
+            self._take_leader()
+        elif isinstance(key.data, int):
+            self._saved(key.data)
+        elif isinstance(key.data, Peer):
+            if events & selectors.EVENT_WRITE:
+                self._guarded(key.data, self._flush)
+            if events & selectors.EVENT_READ:
+                self._guarded(key.data, self._receive)
+        else:
+            try:
+                connection = accept(key.data, self._tls)
+            except (OSError, ValueError):
+                return  # gone again, or somebody else's
+            connection.header_limit, connection.payload_limit = STRANGER_LIMIT, 0
+            self._add_peer(Peer(connection, time.monotonic()))
+            strangers = [peer for peer in self._peers.values() if not peer.role]
+            if len(strangers) > STRANGERS:
+                self._drop(min(strangers, key=lambda peer: peer.since))
+
+    def _look(self) -> None:
+        for peer in [
+            peer for peer in self._peers.values() if not peer.role and time.monotonic() - peer.since > PATIENCE
+        ]:
+            self._drop(peer)
+        memories = [table.memory() for table in self.shard.tables.values()]
+        rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
+        runtime.progress(
+            step=self.shard.version, ps_rows=rows, ps_bytes=total, ps_bytes_per_row=total / rows if rows else 0.0
+        )
+
+    def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
+        try:
+            act(peer)
+        except Closed:
+            self._drop(peer)
+        except Malformed as error:
+            self._refuse(peer, str(error))
+
+    def _receive(self, peer: Peer) -> None:
+        while peer.connection.socket.fileno() >= 0 and (message := peer.connection.receive()) is not None:
+            if not peer.role:
+                self._admit(peer, message)
+            elif message.op == "region":
+                peer.connection.take_region(message.header)
+            elif peer is self._leader:
+                self._hear_leader(message)
+            else:
+                self._answer(peer, message)
+
+    def _send(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
+        peer.connection.send(header, arrays, TO_WORKER)
+        self._watch(peer)
+
+    def _tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
+        """Send what is no answer; a peer that is gone is dropped."""
+        try:
+            self._send(peer, header, arrays)
+        except Closed:
+            self._drop(peer)
+
+    def _flush(self, peer: Peer) -> None:
+        peer.connection.flush()
+        self._watch(peer)
+
+    def _watch(self, peer: Peer) -> None:
+        """Hear of room in the socket where there is something to send."""
+        is_full = not peer.connection.is_sent
+        if is_full != peer.is_watched_for_room and peer.connection.socket.fileno() in self._peers:
+            peer.is_watched_for_room = is_full
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
+            self._selector.modify(peer.connection.socket, events, peer)
+
+    def _add_peer(self, peer: Peer) -> None:
+        self._peers[peer.connection.socket.fileno()] = peer
+        self._selector.register(peer.connection.socket, selectors.EVENT_READ, peer)
+
+    def _drop(self, peer: Peer) -> None:
+        descriptor = peer.connection.socket.fileno()
+        if self._peers.pop(descriptor, None) is not None:
+            self._selector.unregister(peer.connection.socket)
+        peer.connection.close()
+        peer.waiting.clear()
+        if peer is self._leader:
+            self._leader = None
+            self._seek_leader()
+
+    def _refuse(self, peer: Peer, why: str) -> None:
+        with contextlib.suppress(Closed):
+            self._send(peer, {"op": "answer", "error": why, "kind": "refused"})
+        self._drop(peer)
+
+    # -- who is there --
+
+    def _admit(self, peer: Peer, message: Message) -> None:
+        header, settings = message.header, self.settings
+        if message.op != "hello" or not hmac.compare_digest(
+            str(header.get("token", "")).encode(), settings.token.encode()
+        ):
+            self._refuse(peer, "the token is not this job's")
+            return
+        if (header.get("index"), header.get("servers")) != (settings.index, settings.servers):
+            self._refuse(
+                peer,
+                f"this is server {settings.index} of {settings.servers}, and you look for server {header.get('index')} of"
+                f" {header.get('servers')}: both must have the same servers in the same order",
+            )
+            return
+        task, attempt, role = header.get("task"), header.get("attempt"), header.get("role")
+        if not isinstance(task, str) or type(attempt) is not int or role not in ("worker", "server"):
+            raise Malformed("no hello")
+        if attempt < self.shard.attempts.get(task, 0):
+            self._refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
+            return
+        peer.role, peer.task, peer.attempt = role, task, attempt
+        peer.connection.open_limits()
+        if role == "worker" and self.is_leader and attempt > self.shard.attempts.get(task, 0):
+            self._add({"attempt": [task, attempt]})
+        is_defined = self.shard.definition is not None
+        self._send(peer, {"op": "answer", "version": self.shard.version, "is_defined": is_defined})
+
+    # -- messages of workers --
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if not self._is_ready(message):
+            peer.waiting = [message]
+            return
+        try:
+            act = _OPS.get(message.op)
+            if act is None:
+                raise BadPush(f"a message {message.op!r}")
+            answer, arrays = act(self, peer, message)
+        except (BadPush, BadIds, BadDefinition) as error:
+            answer, arrays = {"error": str(error), "kind": "bad"}, {}
+        if answer is not None:
+            self._send(peer, {"op": "answer", **answer}, arrays)
+
+    def _is_ready(self, message: Message) -> bool:
+        """Tell whether a message can be served now, and need not wait for a step of the order."""
+        op, shard = message.op, self.shard
+        if op in ("draft", "commit", "define") and self._is_settling:
+            return False
+        if op in ("pull", "draft"):
+            if shard.definition is None and not self.is_leader:
+                return False
+            return op == "draft" or shard.version >= _whole(message, "at_least")
+        return True
+
+    def _retry_waiting(self) -> None:
+        for peer in [peer for peer in self._peers.values() if peer.waiting]:
+            if self._is_ready(peer.waiting[0]):
+                message = peer.waiting.pop()
+                self._guarded(peer, functools.partial(self._answer, message=message))
+
+    def _define(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        self._lead("defines")
+        proposed = definition_of(message.header.get("definition"))
+        if self.shard.definition is not None:
+            if difference := self.shard.definition.difference(proposed):
+                raise BadDefinition(f"the servers have another definition: {difference}")
+            return {"version": self.shard.version}, {}
+        values = values_of(message.arrays)
+        trial = Shard(self.settings.index, self.settings.servers)
+        trial.define(proposed, values)
+        self._define_all(proposed.to_plain(), values)
+        return {"version": self.shard.version}, {}
+
+    def _define_all(self, plain: Plain, values: Arrays) -> None:
+        header = {"op": "define", "definition": plain}
+        if self._journal is not None:
+            self._journal.append(header, values)
+        self.shard.define(definition_of(plain), values)
+        for follower in self._followers():
+            self._tell(follower, header, values)
+        self._retry_waiting()
+
+    def _pull(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        if self.shard.definition is None:
+            raise BadPush("nothing is defined yet: call define first")
+        names = message.header.get("dense")
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise Malformed("the names of a pull are a list of texts")
+        pulled = self.shard.pull(names, message.arrays, time.time())
+        if message.header.get("half"):
+            pulled = {name: array.astype("f2") for name, array in pulled.items()}
+        return {"version": self.shard.version}, pulled
+
+    def _draft(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        header = message.header
+        name = (peer.task, peer.attempt, _whole(message, "step"))
+        rate = header.get("rate")
+        if rate is not None and not isinstance(rate, (int, float)):
+            raise Malformed("the rate of a push is a number")
+        draft = Draft(name, _whole(message, "base"), message.arrays, rate)
+        is_new = name not in self.shard.drafts and not self.shard.is_late(name)
+        self.shard.hold(draft)
+        if is_new and self._journal is not None:
+            self._journal.append(draft_header(draft), draft.arrays)
+        answer: Plain = {}
+        if header.get("is_last") and self.settings.servers == 1:
+            answer = self._commit(peer, message)[0]
+        if name in self.shard.drafts and is_new:
+            draft.arrays = owned_arrays(draft.arrays)
+        return answer, {}
+
+    def _commit(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        self._lead("orders pushes")
+        decision = decide(self.shard, (peer.task, peer.attempt, _whole(message, "step")))
+        for entry in decision.entries:
+            self._add(entry)
+        return {"version": self.shard.version, "why": decision.why}, {}
+
+    def _checkpoint(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        self._lead("begins checkpoints")
+        if not self.settings.directory:
+            raise BadPush("the servers were started without a directory for checkpoints")
+        if self.shard.definition is None:
+            raise BadPush("nothing is defined yet: call define first")
+        if self.shard.completed != self.shard.version and not self._is_writing(self.shard.version):
+            self._add({"checkpoint": self.shard.version})
+        return {"version": self.shard.version}, {}
+
+    def _status(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        tables = {}
+        for name, table in self.shard.tables.items():
+            memory = table.memory()
+            tables[name] = {"rows": memory.rows, "numbers": memory.numbers, "total": memory.total}
+        shard = self.shard
+        return {
+            "version": shard.version, "completed": shard.completed, "applied": shard.applied, "sequence": shard.sequence,
+            "tables": tables, "drafts": len(shard.drafts),
+        }, {}  # fmt: skip
+
+    def _lead(self, does: str) -> None:
+        if not self.is_leader:
+            raise BadPush(f"server 0 {does}, and this is server {self.settings.index}")
+
+    # -- the order --
+
+    def _add(self, entry: Entry) -> None:
+        """Make the next entry of the order, on server 0."""
+        entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(time.time()), **entry}
+        self._handle(entry)
+
+    def _handle(self, entry: Entry) -> None:
+        if self._journal is not None:
+            self._journal.append(entry)
+        if self.is_leader:
+            self._entries.append(entry)
+            if self._journal is None and len(self._entries) > 2 * _KEPT:
+                del self._entries[:_KEPT]
+            for follower in self._followers():
+                self._tell(follower, entry)
+        self.shard.handle(entry)
+        if "checkpoint" in entry and self.settings.directory:
+            assert self._journal is not None
+            self._journal.begin(self.shard.sequence)
+            self._begin_snapshot(self.shard)
+        if "complete" in entry:
+            self._completed()
+        self._retry_waiting()
+
+    def _completed(self) -> None:
+        """Forget what the last two checkpoints make needless."""
+        self._is_settling = False
+        self.shard.initial = {}
+        self._shares = {key: shares for key, shares in self._shares.items() if key[0] > self.shard.completed}
+        directory, settings = self.settings.directory, self.settings
+        known = [manifest for manifest in manifests(directory) if manifest.servers == settings.servers]
+        if len(known) > 1 and self._journal is not None:
+            self._journal.forget(known[1].sequence)
+        if self.is_leader:
+            assert self.shard.definition is not None
+            if len(known) > 1:
+                self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
+            remove_beyond(directory, self.shard.definition.updates.keep_checkpoints)
+            for name in os.listdir(os.path.join(directory, "journal")):
+                if not name.endswith(f"-of-{settings.servers}"):
+                    shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)
+
+    # -- checkpoints --
+
+    def _is_writing(self, version: int) -> bool:
+        return any(version == known for known, _ in self._shares)
+
+    def _begin_snapshot(self, shard: Shard) -> None:
+        if self.is_leader:
+            self._shares[shard.version, shard.sequence] = {}
+        descriptor = self._snapshots.begin(shard)
+        self._selector.register(descriptor, selectors.EVENT_READ, descriptor)
+
+    def _saved(self, descriptor: int) -> None:
+        """Take in the end of a process that wrote a share."""
+        self._selector.unregister(descriptor)
+        report = self._snapshots.end(descriptor)
+        if "error" in report:
+            _warn(f"the checkpoint of version {report['version']} failed: {report['error']}")
+            self._shares.pop((report["version"], report["sequence"]), None)
+            return
+        report = {"op": "saved", "index": self.settings.index, **report}
+        if self.is_leader:
+            self._take_share(report)
+        else:
+            self._unreported.append(report)
+            self._report_shares()
+
+    def _report_shares(self) -> None:
+        """Tell server 0 of the shares that are written; again to one that came back."""
+        leader = self._leader
+        if leader is not None:
+            for report in self._unreported:
+                self._tell(leader, report)
+
+    def _take_share(self, report: Plain) -> None:
+        key = (int(report["version"]), int(report["sequence"]))
+        shares = self._shares.get(key)
+        if shares is None:
+            return
+        shares[int(report["index"])] = report["share"]
+        if len(shares) == self.settings.servers:
+            del self._shares[key]
+            write_manifest(self.settings.directory, *key, [shares[index] for index in range(self.settings.servers)])
+            self._add({"complete": key[0]})
+
+    # -- server 0 and the others --
+
+    def _followers(self) -> list[Peer]:
+        return [peer for peer in self._peers.values() if peer.role == "follower"]
+
+    def _follow(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        """Begin to tell another server the entries from `after` on."""
+        self._lead("tells the order")
+        after = _whole(message, "after")
+        first = self._entries[0]["sequence"] if self._entries else self.shard.sequence + 1
+        if after > self.shard.sequence or after + 1 < first:
+            raise BadPush(
+                f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
+            )
+        peer.role = "follower"
+        if self.shard.definition is not None and not message.header.get("is_defined"):
+            header = {"op": "define", "definition": self.shard.definition.to_plain()}
+            self._send(peer, header, self.shard.initial)
+        for entry in self._entries:
+            if entry["sequence"] > after:
+                self._send(peer, entry)
+        return None, {}
+
+    def _share_message(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        if peer.role == "follower":
+            self._take_share(message.header)
+        return None, {}
+
+    def _seek_leader(self) -> None:
+        """Connect to server 0, in a thread: it may take a while to come back."""
+        threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
+
+    def _reach_leader(self) -> None:
+        last_reason = ""
+        while not self._has_ended:
+            for address in self.settings.leader():
+                try:
+                    connection = connect(address, self.settings.certificate)
+                    try:
+                        self._greet_leader(connection)
+                    except BaseException:
+                        connection.close()
+                        raise
+                    self._reached.append(connection)
+                    self._waker.send(b"x")
+                    return
+                except (OSError, Malformed, Fatal) as error:
+                    if isinstance(error, Fatal) and str(error) != last_reason:
+                        last_reason = str(error)
+                        _warn(last_reason)
+            time.sleep(_AGAIN)
+
+    def _greet_leader(self, connection: Connection) -> None:
+        settings = self.settings
+        hello = {"op": "hello", "role": "server", "token": settings.token, "task": f"ps:{settings.index}", "attempt": 0}
+        connection.socket.settimeout(PATIENCE)
+        connection.send({**hello, "index": 0, "servers": settings.servers})
+        answer = connection.receive()
+        if answer is None:
+            raise Closed("no answer")
+        if "error" in answer.header:
+            raise Fatal(f"server 0 refused this one: {answer.header['error']}")
+        connection.socket.setblocking(False)
+
+    def _take_leader(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(64)
+        while self._reached:
+            peer = Peer(self._reached.pop(), time.monotonic(), "leader")
+            self._leader = peer
+            self._add_peer(peer)
+            is_defined = self.shard.definition is not None
+            follow = {"op": "follow", "after": self.shard.sequence, "is_defined": is_defined}
+            self._tell(peer, follow)
+            self._report_shares()
+
+    def _hear_leader(self, message: Message) -> None:
+        header = message.header
+        if "error" in header:
+            raise Fatal(f"{header['error']}: what server 0 has and what this one has do not belong together")
+        if message.op == "define":
+            if self.shard.definition is None:
+                if self._journal is not None:
+                    self._journal.append({"op": "define", "definition": header["definition"]}, message.arrays)
+                self.shard.define(definition_of(header["definition"]), message.arrays)
+                self._retry_waiting()
+        elif header["sequence"] > self.shard.sequence:
+            self._handle(header)
+            if "complete" in header:
+                self._unreported = [report for report in self._unreported if report["version"] > header["complete"]]
+
+    def _close(self) -> None:
+        self._has_ended = True
+        for peer in list(self._peers.values()):
+            peer.connection.close()
+        for closed in (*self._listeners, self._woken, self._waker):
+            closed.close()
+        self._selector.close()
+        self._snapshots.close()
+        if self._journal is not None:
+            self._journal.close()
+
+
+_OPS: dict[str, Any] = {
+    "define": Server._define,
+    "pull": Server._pull,
+    "draft": Server._draft,
+    "commit": Server._commit,
+    "checkpoint": Server._checkpoint,
+    "status": Server._status,
+    "follow": Server._follow,
+    "saved": Server._share_message,
+}
+
+
+def _whole(message: Message, name: str) -> int:
+    """Return a whole number of at least 0 out of a header. Raises Malformed."""
+    value = message.header.get(name)
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise Malformed(f"{name} of a message {message.op!r} must be a whole number, and is {value!r}")
+    return value
+
+
+def _warn(text: str) -> None:
+    print(f"ps: {text}", file=sys.stderr, flush=True)

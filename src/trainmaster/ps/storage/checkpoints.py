@@ -1,0 +1,250 @@
+"""Checkpoints: one version of all that servers hold, a file for each server, and a manifest that is written when all of them are whole.
+
+    DIRECTORY/version-V/variables-I-of-N.ckpt    the share of server I: records (see `journal`) of parameters, rows and slots
+    DIRECTORY/version-V/manifest-of-N.json       size and digest (BLAKE2b) of each share
+    DIRECTORY/journal/I-of-N/                    the log of server I
+
+A share is written by a forked copy of the server, beside which training goes on: the system copies each page of memory that is written
+meanwhile. So the share is of one moment, that of one entry of the order, on all servers of the same one. A checkpoint without its
+manifest, or whose shares are not as it says, is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+
+from ..shard import DENSE, IDS, ROWS, Draft, Settled
+from ..specification import definition_of
+from ..table import Block
+from ..wire.messages import buffers
+from .journal import Damaged, records, write_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..shard import Arrays, Shard
+
+    Plain = dict[str, Any]
+
+_FORMAT = 1
+_SLOT = "slot:"
+_PIECE = 2**20  # bytes that are digested at once
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A checkpoint that was once whole. `sequence`: of its entry. `shares`: size, digest and rows of each server's file."""
+
+    version: int
+    sequence: int
+    servers: int
+    folder: str
+    shares: tuple[Plain, ...]
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.folder, share_name(index, self.servers))
+
+    def check(self, index: int) -> None:
+        """Raise Damaged where the share of a server is not the one that was written."""
+        path, share = self.path(index), self.shares[index]
+        try:
+            size = os.path.getsize(path)
+        except OSError as error:
+            raise Damaged(f"{path}: {error.strerror}") from None
+        if size != share["bytes"]:
+            raise Damaged(f"{path} has {size:,} bytes, and had {share['bytes']:,}: it was cut short")
+        digest = hashlib.blake2b(digest_size=32)
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        if digest.hexdigest() != share["digest"]:
+            raise Damaged(f"{path} is damaged: its digest is another one than its manifest's")
+
+
+def share_name(index: int, servers: int) -> str:
+    return f"variables-{index}-of-{servers}.ckpt"
+
+
+def version_folder(directory: str, version: int) -> str:
+    return os.path.join(directory, f"version-{version}")
+
+
+def journal_folder(directory: str, index: int, servers: int) -> str:
+    return os.path.join(directory, "journal", f"{index}-of-{servers}")
+
+
+def manifests(directory: str) -> list[Manifest]:
+    """Return the checkpoints of a directory, the newest first."""
+    present = []
+    for folder in os.scandir(directory) if os.path.isdir(directory) else ():
+        if folder.name.startswith("version-") and folder.is_dir():
+            names = [
+                name for name in os.listdir(folder.path) if name.startswith("manifest-of-") and name.endswith(".json")
+            ]
+            present += [manifest for name in names if (manifest := _read_manifest(folder.path, name)) is not None]
+    return sorted(present, key=lambda manifest: (manifest.version, manifest.sequence), reverse=True)
+
+
+def write_manifest(directory: str, version: int, sequence: int, shares: list[Plain]) -> None:
+    folder = version_folder(directory, version)
+    content = {"format": _FORMAT, "version": version, "sequence": sequence, "shares": shares}
+    path = os.path.join(folder, f"manifest-of-{len(shares)}.json")
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.part", path)
+
+
+def remove_beyond(directory: str, kept: int) -> None:
+    """Remove all but the newest checkpoints. 0: remove none."""
+    if kept:
+        newest = manifests(directory)
+        folders = list(dict.fromkeys(manifest.folder for manifest in newest))
+        for folder in folders[kept:]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_share(directory: str, shard: Shard) -> Plain:
+    """Write the share of a server, and return its size, digest and rows for the manifest. Raises OSError."""
+    folder = version_folder(directory, shard.version)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, share_name(shard.index, shard.servers))
+    descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    digest, size = hashlib.blake2b(digest_size=32), 0
+
+    def write(header: Plain, arrays: Arrays) -> None:
+        nonlocal size
+        parts = buffers(header, arrays, is_checked=True)
+        for part in parts:
+            digest.update(part)
+            size += len(part)
+        write_all(descriptor, parts)
+
+    try:
+        rows = _write_records(shard, write)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(f"{path}.part", path)
+    return {"bytes": size, "digest": digest.hexdigest(), "rows": rows}
+
+
+def load_share(path: str, shard: Shard, is_own: bool = True) -> list[Draft]:
+    """Load what a file has of the shard's parameters and rows, and return the drafts that it has.
+
+    `is_own`: it is this very server's, so all of it belongs here. Raises Damaged.
+    """
+    drafts = []
+    slots: tuple[str, ...] = ()
+    is_whole = False
+    for record in records(path):
+        header, arrays = record.header, record.arrays()
+        if header["op"] == "share":
+            _load_facts(header, shard)
+            assert shard.definition is not None
+            slots = tuple(shard.definition.optimizer.slots)
+        elif header["op"] == "dense":
+            if is_own or shard.owns(header["name"]):
+                shard.dense[header["name"]] = arrays["values"].copy()
+                shard.slots[header["name"]] = [arrays[_SLOT + name].copy() for name in slots]
+        elif header["op"] == "rows":
+            chosen = slice(None) if is_own else arrays["ids"] % shard.servers == shard.index
+            named = {name: arrays[_SLOT + name][chosen] for name in slots}
+            block = Block(arrays["ids"][chosen], arrays["values"][chosen], named, arrays["last_used"][chosen])
+            shard.tables[header["table"]].load(block)
+        elif header["op"] == "draft":
+            drafts.append(draft_of(header, arrays))
+        is_whole = header["op"] == "end"
+    if not is_whole:
+        raise Damaged(f"{path} has no end")
+    return drafts
+
+
+def draft_of(header: Plain, arrays: Arrays) -> Draft:
+    """Return the draft of a message or a record."""
+    task, attempt, step = header["name"]
+    return Draft(
+        (task, attempt, step), header["base"], dict(arrays), header.get("rate"), header.get("is_committed", False)
+    )
+
+
+def draft_header(draft: Draft) -> Plain:
+    return {
+        "op": "draft",
+        "name": list(draft.name),
+        "base": draft.base,
+        "rate": draft.rate,
+        "is_committed": draft.is_committed,
+    }
+
+
+def part_of(draft: Draft, shard: Shard) -> dict[str, Any]:
+    """Return those arrays of a draft, and rows of them, that belong to this server, where the draft was for another number of servers."""
+    part: dict[str, Any] = {}
+    for key, array in draft.arrays.items():
+        if key.startswith(DENSE):
+            if shard.owns(key.removeprefix(DENSE)):
+                part[key] = array
+        elif key.startswith(IDS):
+            rows = ROWS + key.removeprefix(IDS)
+            chosen = array % shard.servers == shard.index
+            part[key], part[rows] = array[chosen], draft.arrays[rows][chosen]
+    return part
+
+
+# -- below --
+
+
+def _read_manifest(folder: str, name: str) -> Manifest | None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            content = json.load(file)
+        if content["format"] != _FORMAT:
+            return None
+        shares = tuple(content["shares"])
+        return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_records(shard: Shard, write: Any) -> int:
+    assert shard.definition is not None
+    settled = {task: [end.attempt, end.step, end.is_accepted] for task, end in shard.settled.items()}
+    facts = {
+        "op": "share", "format": _FORMAT, "index": shard.index, "servers": shard.servers, "version": shard.version,
+        "sequence": shard.sequence, "definition": shard.definition.to_plain(), "attempts": shard.attempts, "settled": settled,
+        "applied": shard.applied,
+    }  # fmt: skip
+    write(facts, {})
+    names = tuple(shard.definition.optimizer.slots)
+    for name, values in shard.dense.items():
+        slots = {_SLOT + slot: array for slot, array in zip(names, shard.slots[name], strict=True)}
+        write({"op": "dense", "name": name}, {"values": values, **slots})
+    rows = 0
+    for name, table in shard.tables.items():
+        for block in table.blocks():
+            rows += len(block.ids)
+            slots = {_SLOT + slot: array for slot, array in block.slots.items()}
+            arrays = {"ids": block.ids, "values": block.values, "last_used": block.last_used, **slots}
+            write({"op": "rows", "table": name}, arrays)
+    for draft in shard.drafts.values():
+        write(draft_header(draft), draft.arrays)
+    write({"op": "end"}, {})
+    return rows
+
+
+def _load_facts(header: Plain, shard: Shard) -> None:
+    if header["format"] != _FORMAT:
+        raise Damaged(f"format {header['format']} of a checkpoint, here it is {_FORMAT}")
+    if shard.definition is None:
+        shard.definition = definition_of(header["definition"])
+        shard.tables = {name: shard.definition.make_table(name) for name in shard.definition.tables}
+    shard.version, shard.sequence, shard.applied = header["version"], header["sequence"], header["applied"]
+    shard.attempts = dict(header["attempts"])
+    shard.settled = {task: Settled(*end) for task, end in header["settled"].items()}

@@ -1,0 +1,203 @@
+"""Restore a server from the newest checkpoint and the logs behind it, also where there were more servers, or fewer.
+
+A server that comes back into the same number of servers reads its own share and its own log. Where its share is damaged, it takes the
+checkpoint before, and the log since then: logs are kept since the last but one.
+
+Into another number of servers each one reads all shares and all logs of the former ones. The former server 0's log has the order, the
+others have their parts of each draft; each new server keeps its own rows of these.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from ..shard import Draft, LostDraft, Shard
+from ..specification import definition_of
+from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
+from .journal import Damaged, records_behind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..shard import Name
+    from .journal import Record
+
+
+class CannotRestore(RuntimeError):
+    """There is a state, and it cannot be had."""
+
+
+def restore(
+    directory: str,
+    index: int,
+    servers: int,
+    warn: Callable[[str], None],
+    snapshot: Callable[[Shard], None] = lambda shard: None,
+) -> tuple[Shard, bool]:
+    """Return the server's state, and whether it was that of another number of servers. An empty directory gives an empty state.
+
+    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore.
+    """
+    known = manifests(directory)
+    former = _former_servers(directory, known)
+    try:
+        if former not in (0, servers):
+            return _restore_resharded(directory, index, servers, former, known[0] if known else None), True
+        shard = _load_newest([manifest for manifest in known if manifest.servers == servers], index, servers, warn)
+        for record in records_behind(journal_folder(directory, index, servers), shard.sequence):
+            replay(shard, record, snapshot)
+    except (Damaged, LostDraft) as error:
+        raise CannotRestore(str(error)) from error
+    return shard, False
+
+
+def restore_copy(directory: str, index: int, servers: int) -> Shard:
+    """Return the server's share of the newest whole checkpoint in another directory, for a new training. Raises CannotRestore."""
+    for manifest in manifests(directory):
+        try:
+            for number in range(manifest.servers):
+                manifest.check(number)
+        except Damaged:
+            continue
+        shard = Shard(index, servers)
+        for number in range(manifest.servers):
+            load_share(manifest.path(number), shard, is_own=False)
+        shard.attempts, shard.settled = {}, {}
+        return shard
+    raise CannotRestore(f"{directory} has no whole checkpoint of parameter servers")
+
+
+def replay(shard: Shard, record: Record, snapshot: Callable[[Shard], None]) -> None:
+    """Do what a record of the server's own log says, where the state does not have it yet."""
+    header = record.header
+    if header["op"] == "define":
+        if shard.definition is None:
+            shard.define(definition_of(header["definition"]), record.arrays())
+    elif header["op"] == "draft":
+        shard.hold(draft_of(header, record.arrays()))
+    elif header["op"] == "entry" and header["sequence"] > shard.sequence:
+        shard.handle(header)
+        if "checkpoint" in header:
+            snapshot(shard)
+
+
+# -- below --
+
+
+def _former_servers(directory: str, known: list[Manifest]) -> int:
+    """Return how many servers the state in a directory is of; 0: there is none."""
+    if known:
+        return known[0].servers
+    folder = os.path.join(directory, "journal")
+    counts = {
+        int(name.partition("-of-")[2])
+        for name in (os.listdir(folder) if os.path.isdir(folder) else ())
+        if name.startswith("0-of-") and any(records_behind(os.path.join(folder, name), 0))
+    }
+    if len(counts) > 1:
+        raise CannotRestore(
+            f"{folder} has logs of {' and of '.join(map(str, sorted(counts)))} servers, and no checkpoint tells which is newer"
+        )
+    return counts.pop() if counts else 0
+
+
+def _load_newest(known: list[Manifest], index: int, servers: int, warn: Callable[[str], None]) -> Shard:
+    faults = []
+    for manifest in known:
+        shard = Shard(index, servers)
+        try:
+            manifest.check(index)
+            for draft in load_share(manifest.path(index), shard):
+                shard.drafts[draft.name] = draft
+            shard.completed = manifest.version
+            return shard
+        except Damaged as error:
+            faults.append(str(error))
+            warn(f"{error}; the checkpoint before it is tried")
+    if faults and not _has_log_from_start(known[0], index):
+        raise CannotRestore("no checkpoint is whole: " + "; ".join(faults))
+    return Shard(index, servers)
+
+
+def _has_log_from_start(manifest: Manifest, index: int) -> bool:
+    folder = journal_folder(os.path.dirname(manifest.folder), index, manifest.servers)
+    return any(record.header["op"] == "define" for record in records_behind(folder, 0))
+
+
+def _restore_resharded(directory: str, index: int, servers: int, former: int, manifest: Manifest | None) -> Shard:
+    folders = [journal_folder(directory, number, former) for number in range(former)]
+    locks = [_await_end(folder) for folder in folders]
+    try:
+        shard, parts = Shard(index, servers), _Parts(former)
+        if manifest is not None:
+            for number in range(former):
+                manifest.check(number)
+                for draft in load_share(manifest.path(number), shard, is_own=False):
+                    parts.add(number, draft.name, draft)
+        sequence = shard.sequence
+        for number, folder in enumerate(folders):
+            for record in records_behind(folder, sequence):
+                if record.header["op"] == "draft":
+                    task, attempt, step = record.header["name"]
+                    parts.add(number, (task, attempt, step), record)
+        for name in parts.committed():
+            parts.hold(name, shard)
+        for record in records_behind(folders[0], sequence):
+            if record.header["op"] == "define" and shard.definition is None:
+                shard.define(definition_of(record.header["definition"]), record.arrays())
+            elif record.header["op"] == "entry" and record.header["sequence"] > shard.sequence:
+                for name in [
+                    *record.header.get("of", []),
+                    *([record.header["commit"]] if "commit" in record.header else []),
+                ]:
+                    parts.hold(tuple(name), shard)
+                shard.handle(record.header)
+    finally:
+        for lock in locks:
+            os.close(lock)
+    return shard
+
+
+def _await_end(folder: str) -> int:
+    """Wait until the server whose log this is has ended, and keep another one from beginning. Returns the lock's descriptor."""
+    os.makedirs(folder, exist_ok=True)
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
+class _Parts:
+    """The parts of each draft that the former servers have."""
+
+    def __init__(self, servers: int) -> None:
+        self._parts: list[dict[Name, Record | Draft]] = [{} for _ in range(servers)]
+
+    def add(self, number: int, name: Name, part: Record | Draft) -> None:
+        self._parts[number].setdefault(name, part)
+
+    def committed(self) -> list[Name]:
+        return [name for name, part in self._parts[0].items() if isinstance(part, Draft) and part.is_committed]
+
+    def hold(self, name: Name, shard: Shard) -> None:
+        """Put a draft together, and have the server hold what is its own of it. Raises LostDraft."""
+        if name in shard.drafts:
+            return
+        import numpy
+
+        joined: dict[str, list[Any]] = {}
+        draft: Draft | None = None
+        for number, parts in enumerate(self._parts):
+            if name not in parts:
+                raise LostDraft(
+                    f"server {number} of {len(self._parts)} has lost push {name[2]} of {name[0]}, attempt {name[1]}"
+                )
+            part = parts[name]
+            draft = part if isinstance(part, Draft) else draft_of(part.header, part.arrays())
+            for key, array in part_of(draft, shard).items():
+                joined.setdefault(key, []).append(array)
+        assert draft is not None
+        arrays = {key: numpy.concatenate(arrays) if len(arrays) > 1 else arrays[0] for key, arrays in joined.items()}
+        shard.drafts[name] = Draft(name, draft.base, arrays, draft.rate, draft.is_committed)
