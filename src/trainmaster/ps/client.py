@@ -77,9 +77,13 @@ class Superseded(ServerError):
 
 @dataclass(frozen=True)
 class Pulled:
-    """Parameters by name, rows of each table in the order of the ids, and the version that all of them have at least."""
+    """Parameters by name, rows of each table in the order of the ids, and the version that all of them have at least.
+
+    `newest`: the newest version that some of them have; equal to `version` where all are of one version.
+    """
 
     version: int
+    newest: int
     dense: dict[str, Floats] = field(default_factory=dict)
     rows: dict[str, Floats] = field(default_factory=dict)
 
@@ -211,6 +215,11 @@ class Client:
         (answer,) = self._ask(self._links[:1], [({"op": "checkpoint"}, {})])
         return int(answer.header["version"])
 
+    def ids(self, table: str) -> Integers:
+        """Return all ids of a table that have a row, ascending. Raises ServerError."""
+        answers = self._ask(self._links, [({"op": "ids", "table": table}, {})] * self.servers)
+        return numpy.sort(numpy.concatenate([answer.arrays[IDS + table] for answer in answers]))
+
     def status(self) -> list[Header]:
         """Return what each server tells of itself: version, newest whole checkpoint (-1: none), and rows and memory of its tables."""
         return [answer.header for answer in self._ask(self._links, [({"op": "status"}, {})] * self.servers)]
@@ -254,7 +263,8 @@ class Client:
         joined = {
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
-        return Pulled(min(int(answer.header["version"]) for answer in answers), parameters, joined)
+        versions = [int(answer.header["version"]) for answer in answers]
+        return Pulled(min(versions), max(versions), parameters, joined)
 
     def _owner(self, name: str) -> int:
         return self._owners[name] if name in self._owners else server_of_parameter(name, self.servers)

@@ -10,6 +10,7 @@ number of servers) is looked at again after each step of the order; a message th
     draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
+    ids {table}                                     {version}, the ids that have a row
     status                                          {version, completed, applied, tables, is_alone}
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
@@ -35,7 +36,7 @@ from dataclasses import dataclass, field
 
 from .. import runtime
 from .order import decide
-from .shard import BadPush, Draft, LostDraft, Shard, owned_arrays
+from .shard import IDS, BadPush, Draft, LostDraft, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
@@ -405,6 +406,10 @@ class Server:
             self._add({"checkpoint": self.shard.version})
         return {"version": self.shard.version}, {}
 
+    def _ids(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        table = str(message.header.get("table"))
+        return {"version": self.shard.version}, {IDS + table: self.shard.ids_of(table)}
+
     def _status(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         tables = {}
         for name, table in self.shard.tables.items():
@@ -616,6 +621,7 @@ _OPS: dict[str, Any] = {
     "draft": Server._draft,
     "commit": Server._commit,
     "checkpoint": Server._checkpoint,
+    "ids": Server._ids,
     "status": Server._status,
     "follow": Server._follow,
     "saved": Server._share_message,

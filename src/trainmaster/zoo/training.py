@@ -27,9 +27,9 @@ from .data.batches import Batch, batches
 from .data.records import SMALLEST, Windows
 from .errors import BadModel
 from .evaluating import Evaluation
-from .flags import ALLREDUCE
+from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
-from .models.strategies import begun
+from .models.strategies import begun, use_tables
 from .modes import Mode
 from .reading import reader_of, whole_of
 from .starting import initialise, restore
@@ -97,10 +97,11 @@ class Training:
     def __init__(self, flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> None:
         self._flags, self._model, self._say = flags, model, say
         parts = model.parts
-        is_shared = flags["distribution_strategy"] == ALLREDUCE and runtime.task().world > 1
+        self._has_servers = flags["distribution_strategy"] == PARAMETER_SERVER
+        is_shared = flags["distribution_strategy"] != SINGLE and runtime.task().world > 1
         size, self._ledger = flags["minibatch_size"], set[int]()
         self._checkpoints, self._meter = Checkpoints(flags), Meter()
-        self._loaded = self._checkpoints.load()
+        self._loaded = None if self._has_servers else self._checkpoints.load()  # servers restore their own
         source, form = reader_of("training", flags, parts, params, is_shared)
         is_counted = bool(os.environ.get("TRAINMASTER_SOCKET")) and not parts.custom_data_reader
         if self._loaded is not None:
@@ -151,11 +152,12 @@ class Training:
                     "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
                 )
             model.build(first.features)
-        elif self._loaded is None:
+        elif self._loaded is None and not (self._has_servers and model.model.built):
             self._say("no records are left for this worker")
             return False
         if self._loaded is not None and not getattr(model.model, "built", True):
             restore(model, self._loaded)  # which builds it, and has no optimizer yet
+        use_tables(flags["distribution_strategy"], model, flags["embedding_size"], self._say)
         model.prepare_training()
         if self._loaded is not None:
             restore(model, self._loaded)
@@ -165,7 +167,7 @@ class Training:
             step = initialise(model, flags["checkpoint_dir_for_init"])
         if first is not None:
             model.check_loss(first.features, first.labels, first.size)
-        self._strategy = begun(flags["distribution_strategy"], model, self._windows, step)
+        self._strategy = begun(flags, model, self._windows, self._loaded, step, self._say)
         self._seen = self._begun_at = self._strategy.steps
         return True
 
@@ -185,12 +187,12 @@ class Training:
             self._end_epoch()
             self._epoch = batch.epoch
             self._callbacks.call("on_epoch_begin", self._epoch)
-        before = self._strategy.steps
+        before, applied = self._strategy.steps, self._strategy.applied
         self._callbacks.call("on_train_batch_begin", before)
         loss, parts = self._strategy.step(batch)
         if math.isnan(loss):
             raise Diverged(f"the loss of step {before + 1} is NaN")
-        if self._strategy.steps > before:
+        if self._strategy.applied > applied:
             self._losses.append(loss)
             self._meter.note(batch.size)
             logs = {"loss": loss, **parts}
@@ -226,21 +228,24 @@ class Training:
     def _evaluate(self) -> None:
         if self._evaluation is None or self._strategy.rank or self._evaluated == self._strategy.steps:
             return
-        with runtime.phase("evaluating"):
-            self._results = {f"val_{name}": value for name, value in self._evaluation.run(self._strategy.steps).items()}
-        self._evaluated = self._strategy.steps
+        with runtime.phase("evaluating"), self._strategy.evaluating(self._evaluation) as step:
+            self._results = {f"val_{name}": value for name, value in self._evaluation.run(step).items()}
+        self._evaluated = step
 
     def _save(self) -> None:
-        state = {**self._model.state(), "ledger": sorted(self._ledger)}
-        self._checkpoints.save(self._strategy.steps, state)
+        state = self._strategy.state()
+        if state is not None:
+            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)})
 
     def _end(self) -> None:
         if self._strategy.steps > self._begun_at or self._loaded is None:
             self._save()
+            self._strategy.keep()
         is_first = runtime.task().index == 0  # ranks are over: the others have left
         if self._evaluation is not None:
             if is_first and self._evaluated != self._strategy.steps:
-                results = self._evaluation.run(self._strategy.steps)
+                with self._strategy.evaluating(self._evaluation) as step:
+                    results = self._evaluation.run(step)
                 self._results = {f"val_{name}": value for name, value in results.items()}
             self._evaluation.finish()
         self._end_epoch()
