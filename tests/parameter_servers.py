@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import numpy
 from waiting import until
 
+from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.ps.client import Client, Identity, TableSpec, Updates
 from trainmaster.ps.initializers import Uniform
 from trainmaster.ps.optimizers import update_dense
@@ -29,17 +31,25 @@ ASYNCHRONOUS = Updates(tolerance=None)
 
 
 class Servers:
-    """`count` servers that keep their sockets, logs and checkpoints in `folder`."""
+    """`count` servers that keep their sockets, logs and checkpoints in `folder`. `has_tls`: they serve by TCP."""
 
-    def __init__(self, folder: Path, count: int, *, has_files: bool = True, flags: tuple[str, ...] = ()) -> None:
-        self.folder, self.count = folder, count
+    def __init__(
+        self, folder: Path, count: int, *, has_files: bool = True, flags: tuple[str, ...] = (), has_tls: bool = False
+    ) -> None:
+        self.folder, self.count, self.certificate = folder, count, ""
+        self.ports = list(map(free_port, range(count))) if has_tls else []
+        if has_tls:
+            self.certificate, key = certificate_and_key()
+            (folder / "certificate.pem").write_text(self.certificate)
+            (folder / "key.pem").write_text(key)
+            flags = (*flags, "--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem"))
         self.directory = folder / "ckpt"
         self._flags = (*flags, *(("--directory", str(self.directory)) if has_files else ()))
         (folder / "token").write_text(TOKEN)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def address(self, index: int) -> str:
-        return f"unix:{self.folder}/{index}-of-{self.count}"
+        return f"127.0.0.1:{self.ports[index]}" if self.ports else f"unix:{self.folder}/{index}-of-{self.count}"
 
     @property
     def addresses(self) -> list[str]:
@@ -68,7 +78,13 @@ class Servers:
         return (self.folder / f"log-{index}-of-{self.count}").read_text()
 
     def client(self, task: str = "worker:0", attempt: int = 1, **options: Any) -> Client:
-        return Client(self.addresses, Identity(TOKEN, task=task, attempt=attempt), **{"patience": 60.0, **options})
+        identity = Identity(TOKEN, self.certificate, task, attempt)
+        return Client(self.addresses, identity, **{"patience": 60.0, **options})
+
+
+def free_port(_: int) -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -31,11 +32,13 @@ from parameter_servers import (
 )
 from waiting import until
 
+from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.ps.client import (
     Client,
     Identity,
     Refused,
     ServerError,
+    ServerGone,
     StateLost,
     Superseded,
     TableSpec,
@@ -44,6 +47,7 @@ from trainmaster.ps.client import (
     summed,
 )
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
+from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
 
@@ -55,14 +59,11 @@ def push_some(client: Client, model: Model, generator: numpy.random.Generator, c
         model.push(dense, rows)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_servers_hold_what_one_process_would(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(("count", "has_tls"), [(1, False), (3, False), (2, True)])
+def test_servers_hold_what_one_process_would(tmp_path: Path, count: int, has_tls: bool) -> None:
     generator, model = numpy.random.default_rng(7), Model(Adam(0.01))
-    with (
-        servers(tmp_path, count, has_files=False) as group,
-        group.client() as client,
-        group.client("worker:1") as other,
-    ):
+    options = {"has_files": False, "has_tls": has_tls}
+    with servers(tmp_path, count, **options) as group, group.client() as client, group.client("worker:1") as other:
         assert define(client) == 0
         assert define(other) == 0
         assert_holds(client, model)
@@ -82,10 +83,11 @@ def test_servers_hold_what_one_process_would(tmp_path: Path, count: int) -> None
         assert not named.rows
 
 
-def test_large_messages_go_through_shared_memory_and_by_the_socket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_large_messages_go_through_shared_memory_and_by_sockets(tmp_path: Path, has_tls: bool) -> None:
     """The first one of a size has no room in the regions yet."""
     generator = numpy.random.default_rng(3)
-    with servers(tmp_path, 1, has_files=False) as group, group.client() as client:
+    with servers(tmp_path, 1, has_files=False, has_tls=has_tls) as group, group.client() as client:
         client.define({}, {"wide": TableSpec(64)}, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
         for size in (10, 5_000, 60_000, 60_000, 100):
             ids = generator.permutation(size).astype(numpy.int64)
@@ -215,6 +217,27 @@ def test_a_stranger_gets_nowhere(tmp_path: Path) -> None:
             assert answer.header["kind"] == "refused"
             assert is_closed(connection)
             connection.close()
+        assert client.pull().version == 0
+
+
+def test_by_tcp_both_ends_must_be_of_the_job(tmp_path: Path) -> None:
+    certificate, _ = certificate_and_key()
+    with servers(tmp_path, 1, has_files=False, has_tls=True) as group, group.client() as client:
+        define(client)
+        for identity, message in (
+            (Identity(TOKEN, certificate), "certificate verify failed"),
+            (Identity(TOKEN), "the job's certificate is needed"),
+        ):
+            with pytest.raises(ServerGone, match=message):
+                Client(group.addresses, identity, patience=0.0).pull()
+        with pytest.raises(ServerError, match="the token is not this job's"):
+            Client(group.addresses, Identity("a-wrong-token", group.certificate)).pull()
+        with socket.create_connection(("127.0.0.1", group.ports[0])) as plain:
+            plain.sendall(b"".join(buffers({"op": "pull"}, {})))
+            plain.settimeout(60)
+            with contextlib.suppress(ConnectionResetError):
+                while plain.recv(4096):  # an alert of TLS
+                    pass
         assert client.pull().version == 0
 
 
@@ -380,6 +403,27 @@ def test_training_may_begin_with_a_checkpoint_of_another_directory(tmp_path: Pat
     with servers(tmp_path / "none", 1, flags=("--init", str(tmp_path / "nothing"))) as group:
         assert group.processes[0].wait(60) == 1
         assert "has no whole checkpoint of parameter servers" in group.log(0)
+
+
+def test_rows_that_nobody_uses_are_evicted_and_stay_so(tmp_path: Path) -> None:
+    tables = {"brief": TableSpec(4, evict_unused=0.5), "lasting": TableSpec(4)}
+    ids = numpy.arange(10)
+
+    def rows_left(client: Client) -> dict[str, int]:
+        return {name: sum(status["tables"][name]["rows"] for status in client.status()) for name in tables}
+
+    with servers(tmp_path, 2) as group, group.client() as client:
+        client.define({}, tables, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
+        before = client.pull(rows={"brief": ids})
+        client.push(0, rows={name: (ids, numpy.ones((10, 4))) for name in tables})
+        until(lambda: rows_left(client) == {"brief": 0, "lasting": 10})
+        assert numpy.array_equal(client.pull(rows={"brief": ids[:5]}).rows["brief"], before.rows["brief"][:5])
+        group.kill()
+    for count in (2, 3, 1):
+        shards = [restore(str(group.directory), index, count, print)[0] for index in range(count)]
+        rows = {name: sum(len(shard.tables[name]) for shard in shards) for name in tables}
+        assert rows == {"brief": 0, "lasting": 10}
+        assert {shard.version for shard in shards} == {1}
 
 
 # -- who dies --

@@ -17,6 +17,10 @@ from .server import Fatal, Server, Settings
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -29,9 +33,11 @@ def main() -> int:
         metavar="DIRECTORY",
         help="begin with the newest checkpoint in it, where there is no state",
     )
+    parser.add_argument(
+        "--servers", type=int, default=0, help="how many there are; in a job by default as many as its tasks"
+    )
     by_hand = parser.add_argument_group("outside of a job")
     by_hand.add_argument("--index", type=int, default=0)
-    by_hand.add_argument("--servers", type=int, default=1)
     by_hand.add_argument(
         "--listen",
         action="append",
@@ -47,7 +53,7 @@ def main() -> int:
     try:
         if options.listen:
             return _serve_by_hand(options)
-        place = place_of_job()
+        place = place_of_job(options.servers)
         settings = Settings(
             place.index,
             place.servers,
@@ -57,7 +63,7 @@ def main() -> int:
             options.directory or place.directory,
             options.init,
         )
-        return _serve(settings, place.listen, place.certificate, place.key)
+        return _serve(settings, place.listen, place.certificate, place.key, place.publish)
     except BadPlace as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
@@ -69,13 +75,14 @@ def main() -> int:
 def _serve_by_hand(options: argparse.Namespace) -> int:
     if not options.token_file:
         raise BadPlace("--listen needs --token-file: the file with the token that workers must show")
-    if not 0 <= options.index < options.servers:
-        raise BadPlace(f"--index is from 0 to --servers - 1, and is {options.index} of {options.servers}")
+    servers = options.servers or 1
+    if not 0 <= options.index < servers:
+        raise BadPlace(f"--index is from 0 to --servers - 1, and is {options.index} of {servers}")
     certificate, key = _read(options.certificate), _read(options.key)
     leader = tuple(options.leader)
     settings = Settings(
         options.index,
-        options.servers,
+        servers,
         _read(options.token_file),
         certificate,
         lambda: leader,
@@ -85,11 +92,14 @@ def _serve_by_hand(options: argparse.Namespace) -> int:
     return _serve(settings, options.listen, certificate, key)
 
 
-def _serve(settings: Settings, addresses: list[str], certificate: str, key: str) -> int:
+def _serve(
+    settings: Settings, addresses: list[str], certificate: str, key: str, publish: Callable[[], None] = lambda: None
+) -> int:
     if not key and any(not address.startswith("unix:") for address in addresses):
         raise BadPlace("over TCP a server needs a certificate and its key")
+    server = Server(settings, serving(certificate, key) if key else None)  # once its former process has ended
     listeners = [listen(address) for address in addresses]
-    server = Server(settings, listeners, serving(certificate, key) if key else None)
+    publish()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.end())
     shard = server.shard
@@ -97,7 +107,7 @@ def _serve(settings: Settings, addresses: list[str], certificate: str, key: str)
         f"ps: server {settings.index} of {settings.servers} serves version {shard.version} at {', '.join(addresses)}",
         flush=True,
     )
-    server.run()
+    server.run(listeners)
     return 0
 
 

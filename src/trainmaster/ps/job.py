@@ -4,10 +4,15 @@ Servers are the tasks of a role with a port `ps` (`ports: [ps]`). Each listens o
 abstract Unix socket that is named by the job's token, the role and the index: processes of one machine, and of one network namespace, find
 it there. The agent tells a program of the job a token for parameter servers, made of the job's own, and the job's certificate; and the
 programs of that role the certificate's key.
+
+The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
+restarted alone. So servers also write where they are into the checkpoint's directory, which all of them share; and their number is told
+to servers and workers alike, where tasks restart alone (`restart: {scope: task}`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -44,11 +49,23 @@ class Place:
     directory: str
 
     def leader(self) -> Sequence[str]:
-        return addresses(self.token, ROLE)[0]
+        return addresses(self.token, self.servers)[0]
+
+    def publish(self) -> None:
+        """Write where this server is, for those of other machines."""
+        if self.directory and self.key:
+            path = _address_file(self.directory, self.index, self.servers)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(f"{path}.part", "w", encoding="utf-8") as file:
+                file.write(self.listen[-1])
+            os.rename(f"{path}.part", path)
 
 
-def from_job(*, half: bool = False) -> Client:
-    """Return a client of the job's parameter servers. Raises BadPlace where there are none."""
+def from_job(servers: int = 0, *, half: bool = False) -> Client:
+    """Return a client of the job's parameter servers. Raises BadPlace where there are none.
+
+    `servers`: their number; 0: as many as the file of peers has, which are all of them where the job's tasks restart together.
+    """
     from .client import Client, Identity
 
     credentials = _credentials()
@@ -56,16 +73,19 @@ def from_job(*, half: bool = False) -> Client:
     copy = os.environ.get("TRAINMASTER_COPY", "0")
     name = task.key if copy == "0" else f"{task.key}/{copy}"
     token = credentials["token"]
-    if not addresses(token, ROLE):
-        raise BadPlace(f"the job has no role {ROLE!r} with a port {PORT!r}: its parameter servers")
+    servers = servers or len(task.peers.get(ROLE, []))
+    if not servers:
+        raise BadPlace(f"the job has no role {ROLE!r}, or no task of it was reached yet: tell the number of servers")
     attempt = task.generation * 2**20 + task.attempt  # both only grow
     return Client(
-        functools.partial(addresses, token, ROLE), Identity(token, credentials["certificate"], name, attempt), half=half
+        functools.partial(addresses, token, servers),
+        Identity(token, credentials["certificate"], name, attempt),
+        half=half,
     )
 
 
-def place_of_job() -> Place:
-    """Return the place of this server in its job. Raises BadPlace."""
+def place_of_job(servers: int = 0) -> Place:
+    """Return the place of this server in its job, of `servers`; 0: of as many as the file of peers has. Raises BadPlace."""
     credentials = _credentials()
     task = runtime.task()
     port = os.environ.get(f"TRAINMASTER_PORT_{PORT.upper()}")
@@ -75,20 +95,32 @@ def place_of_job() -> Place:
     listen = [_local_address(token, task.role, task.index)]
     if key:
         peers = task.peers.get(task.role, [])
-        address = str(peers[task.index]["address"]) if task.index < len(peers) else ""
-        listen.append(_joined(address or "0.0.0.0", port))
+        if task.index >= len(peers) or not peers[task.index]:
+            raise BadPlace(f"the file of peers does not have this task, {task.key}")
+        listen.append(_joined(str(peers[task.index]["address"]), port))
     directory = os.environ.get("TRAINMASTER_CHECKPOINT", "")
-    return Place(task.index, task.world, token, certificate, key, listen, directory)
+    return Place(task.index, servers or task.world, token, certificate, key, listen, directory)
 
 
-def addresses(token: str, role: str) -> list[list[str]]:
-    """Return the addresses of each server, as the job's file of peers has them now."""
-    servers = []
-    for index, peer in enumerate(runtime.task().peers.get(role, [])):
-        port = (peer or {}).get("ports", {}).get(PORT)
-        remote = [_joined(str(peer["address"]), str(port))] if port and peer.get("address") else []
-        servers.append([_local_address(token, role, index), *remote])
-    return servers
+def addresses(token: str, servers: int) -> list[list[str]]:
+    """Return the addresses of each server: here, as it wrote it last, and as the file of peers has it."""
+    peers = runtime.task().peers.get(ROLE, [])
+    directory = os.environ.get("TRAINMASTER_CHECKPOINT", "")
+    ways = []
+    for index in range(servers):
+        way = [_local_address(token, ROLE, index)]
+        if directory:
+            with contextlib.suppress(OSError), open(_address_file(directory, index, servers), encoding="utf-8") as file:
+                way.append(file.read())
+        peer = peers[index] if index < len(peers) else None
+        if peer and PORT in peer["ports"]:
+            way.append(_joined(str(peer["address"]), str(peer["ports"][PORT])))
+        ways.append(way)
+    return ways
+
+
+def _address_file(directory: str, index: int, servers: int) -> str:
+    return os.path.join(directory, "serving", f"{index}-of-{servers}")
 
 
 def _local_address(token: str, role: str, index: int) -> str:

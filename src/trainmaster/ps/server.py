@@ -57,8 +57,13 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0  # s that a stranger has
 STRANGERS = 64  # connections without a token; of more, the oldest is closed
+LOG_LIMIT = (
+    2**30
+)  # bytes of a log, and twice the tables' memory, after which a checkpoint is made though nobody asks for one
 _EVERY = 1.0  # s between two looks at strangers and figures
+_EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 _AGAIN = 0.1  # s until server 0 is looked for again
+_KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
 
 
@@ -95,12 +100,12 @@ class Peer:
 
 
 class Server:
-    """Serves on `listeners`; over TCP with `tls`. Restores its state first. Raises CannotRestore and OSError."""
+    """A server with its state restored, which waits for the end of its former process. Over TCP it serves with `tls`. Raises CannotRestore
+    and OSError.
+    """
 
-    def __init__(
-        self, settings: Settings, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None
-    ) -> None:
-        self.settings, self._listeners, self._tls = settings, list(listeners), tls
+    def __init__(self, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+        self.settings, self._tls = settings, tls
         self._selector = selectors.DefaultSelector()
         self._peers: dict[int, Peer] = {}
         self._leader: Peer | None = None
@@ -112,6 +117,7 @@ class Server:
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
+        self._evict_at: dict[str, float] = {}  # by table, when unused rows are looked for
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
 
@@ -119,9 +125,9 @@ class Server:
     def is_leader(self) -> bool:
         return self.settings.index == 0
 
-    def run(self) -> None:
+    def run(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until `end`. Raises Fatal, and OSError where the files cannot be written."""
-        for listener in self._listeners:
+        for listener in listeners:
             self._selector.register(listener, selectors.EVENT_READ, listener)
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
@@ -142,7 +148,7 @@ class Server:
         except LostDraft as error:
             raise Fatal(f"{error}: pushes are lost, so the training must begin from a checkpoint") from error
         finally:
-            self._close()
+            self._close(listeners)
 
     def end(self) -> None:
         """Have `run` return. For any thread, and for a signal's handler."""
@@ -211,9 +217,32 @@ class Server:
             self._drop(peer)
         memories = [table.memory() for table in self.shard.tables.values()]
         rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
-        runtime.progress(
-            step=self.shard.version, ps_rows=rows, ps_bytes=total, ps_bytes_per_row=total / rows if rows else 0.0
+        runtime.metrics(
+            ps_version=self.shard.version,
+            ps_rows=rows,
+            ps_bytes=total,
+            ps_bytes_per_row=total / rows if rows else 0.0,
         )
+        self._evict()
+        is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
+        if is_long and self.is_leader and not self._shares:
+            self._add({"checkpoint": self.shard.version})
+
+    def _evict(self) -> None:
+        """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
+        if self.shard.definition is None or self._is_settling:
+            return
+        for name, spec in self.shard.definition.tables.items():
+            now = time.time()
+            if spec.evict_unused is None or now < self._evict_at.get(name, 0.0):
+                continue
+            self._evict_at[name] = now + min(spec.evict_unused / 10, _EVICTED_WITHIN)
+            ids = self.shard.unused(name, now)
+            if len(ids):
+                arrays = {IDS + name: ids}
+                if self._journal is not None:
+                    self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
+                self.shard.evict(arrays)
 
     def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
         try:
@@ -463,7 +492,8 @@ class Server:
             assert self.shard.definition is not None
             if len(known) > 1:
                 self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
-            remove_beyond(directory, self.shard.definition.updates.keep_checkpoints)
+            updates = self.shard.definition.updates
+            remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
             for name in os.listdir(os.path.join(directory, "journal")):
                 if not name.endswith(f"-of-{settings.servers}"):
                     shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)
@@ -603,11 +633,11 @@ class Server:
             if "complete" in header:
                 self._unreported = [report for report in self._unreported if report["version"] > header["complete"]]
 
-    def _close(self) -> None:
+    def _close(self, listeners: Sequence[socket.socket]) -> None:
         self._has_ended = True
         for peer in list(self._peers.values()):
             peer.connection.close()
-        for closed in (*self._listeners, self._woken, self._waker):
+        for closed in (*listeners, self._woken, self._waker):
             closed.close()
         self._selector.close()
         self._snapshots.close()

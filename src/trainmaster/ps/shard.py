@@ -120,7 +120,7 @@ class Shard:
         for name in self.dense if dense is None else dense:
             if name not in self.dense:
                 raise BadPush(f"server {self.index} of {self.servers} has no parameter {name!r}")
-            pulled[DENSE + name] = self.dense[name]
+            pulled[DENSE + name] = self.dense[name].copy()  # it may wait to be sent while a push comes
         return pulled
 
     def ids_of(self, table: str) -> NDArray[numpy.int64]:
@@ -167,6 +167,17 @@ class Shard:
         elif "complete" in entry:
             self.completed = entry["complete"]
         self.sequence = entry["sequence"]
+
+    def unused(self, name: str, now: float) -> NDArray[numpy.int64]:
+        """Return the ids of a table whose rows are to be evicted."""
+        assert self.definition is not None
+        limit = self.definition.tables[name].evict_unused
+        return numpy.empty(0, numpy.int64) if limit is None else self.tables[name].unused_ids(limit, now)
+
+    def evict(self, arrays: Arrays) -> None:
+        """Remove rows: ids by prefix and name; those of other servers are not here anyway."""
+        for key, ids in arrays.items():
+            self.tables[key.removeprefix(IDS)].remove(ids)
 
     def waiting(self) -> list[Draft]:
         """Return the drafts that are committed, and wait for others of their version, in their order."""

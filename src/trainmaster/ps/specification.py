@@ -38,12 +38,21 @@ class BadDefinition(ValueError):
 
 @dataclass(frozen=True)
 class TableSpec:
-    """An embedding table. With `input_dim` its ids are 0 to `input_dim` - 1, else any int64."""
+    """An embedding table. With `input_dim` its ids are 0 to `input_dim` - 1, else any int64.
+
+    `evict_unused`: seconds after which a row that nobody pulled or pushed is removed (None: never); it comes back as it was at first. A
+    server that comes back does not know of pulls since its last checkpoint.
+    """
 
     dimension: int
     initializer: Any = field(default_factory=initializers.Uniform)
     input_dim: int | None = None
     seed: int = 0
+    evict_unused: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.evict_unused is not None and not self.evict_unused > 0:
+            raise BadDefinition(f"evict_unused must be above 0 s, and is {self.evict_unused}")
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,13 @@ class Table:
 
     def evict(self, unused: float, now: float) -> int:
         """Remove the rows that were not used for `unused` seconds, and return how many. Their memory is kept for new rows."""
+        return len(self._index.remove(self.unused_ids(unused, now)))
+
+    def unused_ids(self, unused: float, now: float) -> Integers:
+        """Return the ids of the rows that `evict` would remove."""
         rows = self._index.rows()
         is_old = now - self._last_used[rows] - 1.0 >= unused
-        return len(self._index.remove(self._index.ids(rows[is_old])))
+        return self._index.ids(rows[is_old])
 
     def remove(self, ids: Any) -> int:
         """Remove the rows of these ids, which must differ from each other, and return how many there were. Raises BadIds."""

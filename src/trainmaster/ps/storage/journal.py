@@ -43,6 +43,7 @@ class Journal:
         self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._file = -1
+        self.size = 0  # bytes of the present segment
 
     def begin(self, sequence: int) -> None:
         """Begin a segment, behind entry `sequence`."""
@@ -51,10 +52,12 @@ class Journal:
         counts = [count for number, count, _ in segments(self.folder) if number == sequence]
         name = f"segment-{sequence:016d}-{max(counts, default=-1) + 1:04d}.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(os.path.join(self.folder, name), flags, 0o600)
+        self._file, self.size = os.open(os.path.join(self.folder, name), flags, 0o600), 0
 
     def append(self, header: Header, arrays: Arrays | None = None) -> None:
-        write_all(self._file, buffers(header, arrays or {}, is_checked=True))
+        parts = buffers(header, arrays or {}, is_checked=True)
+        write_all(self._file, parts)
+        self.size += sum(map(len, parts))
 
     def forget(self, sequence: int) -> None:
         """Remove what came before entry `sequence`, at which a segment began."""

@@ -78,6 +78,8 @@ def replay(shard: Shard, record: Record, snapshot: Callable[[Shard], None]) -> N
             shard.define(definition_of(header["definition"]), record.arrays())
     elif header["op"] == "draft":
         shard.hold(draft_of(header, record.arrays()))
+    elif header["op"] == "evict":
+        shard.evict(record.arrays())
     elif header["op"] == "entry" and header["sequence"] > shard.sequence:
         shard.handle(header)
         if "checkpoint" in header:
@@ -132,6 +134,7 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
     locks = [_await_end(folder) for folder in folders]
     try:
         shard, parts = Shard(index, servers), _Parts(former)
+        evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
         if manifest is not None:
             for number in range(former):
                 manifest.check(number)
@@ -143,8 +146,12 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
                 if record.header["op"] == "draft":
                     task, attempt, step = record.header["name"]
                     parts.add(number, (task, attempt, step), record)
+                elif record.header["op"] == "evict":
+                    evictions.setdefault(record.header["sequence"], []).append(record)
         for name in parts.committed():
             parts.hold(name, shard)
+        if shard.definition is not None:
+            _evict(shard, evictions)
         for record in records_behind(folders[0], sequence):
             if record.header["op"] == "define" and shard.definition is None:
                 shard.define(definition_of(record.header["definition"]), record.arrays())
@@ -155,10 +162,17 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
                 ]:
                     parts.hold(tuple(name), shard)
                 shard.handle(record.header)
+                _evict(shard, evictions)
     finally:
         for lock in locks:
             os.close(lock)
     return shard
+
+
+def _evict(shard: Shard, evictions: dict[int, list[Record]]) -> None:
+    """Evict what each former server did behind the present entry."""
+    for record in evictions.get(shard.sequence, ()):
+        shard.evict(record.arrays())
 
 
 def _await_end(folder: str) -> int:

@@ -1,0 +1,70 @@
+"""Jobs with parameter servers: workers find them, and a server that is killed comes back with what it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from conformance.engines import Engine, python, role
+
+WORKER = python("""
+    import time
+    import numpy
+    from trainmaster import runtime
+    from trainmaster.ps.client import TableSpec, Updates
+    from trainmaster.ps.job import from_job
+
+    TIMES, pause = {times}, {pause}
+    with from_job(servers=2) as client:
+        optimizer = {{"name": "SGD", "learning_rate": 1.0}}
+        client.define({{"steps": numpy.zeros(1)}}, {{"seen": TableSpec(4, seed=1)}}, optimizer, Updates(tolerance=None))
+        ids = numpy.arange(20)
+        first = client.pull(rows={{"seen": ids}}).rows["seen"] if runtime.task().index == 0 else None
+        for step in range(TIMES):
+            client.push(client.version, {{"steps": -numpy.ones(1)}}, {{"seen": (ids, -numpy.ones((20, 4)))}})
+            print("pushed", step, flush=True)
+            time.sleep(pause)
+        runtime.barrier("pushed")
+        pulled = client.pull(rows={{"seen": ids}})
+        print("steps", pulled.dense["steps"][0], pulled.version)
+        if first is not None:
+            print("rows", numpy.abs(pulled.rows["seen"] - numpy.round(pulled.rows["seen"] - first) - first).max() < 1e-3)
+        runtime.barrier("pulled")
+""")
+
+
+def program(times: int, pause: float) -> list[str]:
+    *command, text = WORKER
+    return [*command, text.format(times=times, pause=pause)]
+
+
+def serving(servers: int) -> dict[str, object]:
+    return role(
+        [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)],
+        servers,
+        ports=["ps"],
+        restart={"scope": "task"},
+    )
+
+
+@pytest.mark.brief
+def test_workers_train_on_parameter_servers(engine: Engine) -> None:
+    roles = {"ps": serving(2), "worker": role(program(3, 0.0), 2)}
+    job = engine.submit(roles)
+    job.succeeded()
+    assert {job.lines(f"worker:{index}")[3] for index in range(2)} == {"steps 6.0 6"}
+
+
+@pytest.mark.needs("local-master")
+def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: Engine) -> None:
+    worker = role(program(15, 0.1), 1, restart={"scope": "task"})
+    job = engine.submit({"ps": serving(2), "worker": worker}, checkpoint={"path": "ckpt"})
+    job.until_line("pushed 2")
+    for index in range(2):
+        os.kill(engine.process(job, 1, f"ps:{index}"), signal.SIGKILL)
+    job.succeeded()
+    assert job.lines()[15:] == ["steps 15.0 15", "rows True"]
+    assert job.task("ps:0")["attempt"] == 2
+    assert job.task("worker:0")["attempt"] == 1
