@@ -152,7 +152,7 @@ class Training:
                     "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
                 )
             model.build(first.features)
-        elif self._loaded is None and not (self._has_servers and model.model.built):
+        elif self._loaded is None and not (self._has_servers and getattr(model.model, "built", True)):
             self._say("no records are left for this worker")
             return False
         if self._loaded is not None and not getattr(model.model, "built", True):

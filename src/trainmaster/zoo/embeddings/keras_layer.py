@@ -122,7 +122,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         import tensorflow as tf
 
         if self.combiner is None:
-            raise BadModel(f"the embedding {self.name} of sparse ids needs a combiner", mend='give it combiner="mean"')
+            mend = 'give it combiner="mean"'
+            raise _whole(BadModel(f"the embedding {self.name} of sparse ids needs a combiner", mend=mend))
         ids = tf.cast(inputs.values, tf.int64)
         return self._segments(ids, self._rows(ids, training), inputs.indices[:, 0], inputs.dense_shape[0])
 
@@ -152,16 +153,25 @@ def look_up(name: str, dimension: int, ids: Tensor, own: OwnRows, training: bool
     if lookup is not None:
         return lookup.rows(name, dimension, ids)
     if training:
-        raise is_trained_elsewhere(name)
-    if keras.backend.backend() != "tensorflow":
-        return keras.ops.convert_to_tensor(own.pull(keras.ops.convert_to_numpy(ids)))
-    import tensorflow as tf
+        raise _whole(is_trained_elsewhere(name))
+    try:
+        if keras.backend.backend() != "tensorflow":
+            return keras.ops.convert_to_tensor(own.pull(keras.ops.convert_to_numpy(ids)))
+        import tensorflow as tf
 
-    if tf.executing_eagerly():
-        return tf.constant(own.pull(ids.numpy()))
+        if tf.executing_eagerly():
+            return tf.constant(own.pull(ids.numpy()))
+    except BadModel as error:
+        raise _whole(error) from None
     rows = tf.numpy_function(own.pull, [ids], tf.float32)
     rows.set_shape([None, dimension])
     return rows
+
+
+def _whole(error: BadModel) -> BadModel:
+    """Have Keras pass an error on as it is, without its own text around it."""
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # Keras's own mark
+    return error
 
 
 def zeros(ids: Tensor, dimension: int) -> Tensor:

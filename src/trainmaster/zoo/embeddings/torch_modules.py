@@ -17,7 +17,7 @@ from .lookups import OTHER_IDS, OwnRows, is_trained_elsewhere, lookup_in_force
 
 
 class _Table(torch.nn.Module):
-    """What both modules share. `num_embeddings`: ids are below it; None: any that are not negative.
+    """The table of a module. `num_embeddings`: ids are below it; None: any that are not negative.
 
     `initializer`: one of `ps.initializers`. Equal seeds give equal rows in tables of one name.
     """

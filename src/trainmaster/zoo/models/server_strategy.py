@@ -48,7 +48,7 @@ class ServerStrategy:
         updates = _updates(flags) if is_shared else Updates()
         self._can_prefetch = is_shared and updates.tolerance != 0
         self._get_model_steps = flags["get_model_steps"] if is_shared else 1
-        self._client = _client_of_job() if is_shared else InProcess()
+        self._client = _client_of_job(flags["num_ps_pods"]) if is_shared else InProcess()
         self._define(updates)
         if state is not None:
             assert isinstance(self._client, InProcess)
@@ -144,12 +144,12 @@ class ServerStrategy:
     @contextlib.contextmanager
     def evaluating(self, evaluation: Any) -> Iterator[int]:
         """Have the model evaluated as it is in one version, which is returned: all rows that the evaluation needs are pulled at once."""
-        wanted: dict[str, list[Any]] = {name: [] for name in self._tables.specs}
-        if wanted:
+        id_parts: dict[str, list[Any]] = {name: [] for name in self._tables.specs}
+        if id_parts:
             for batch in evaluation.batches():
                 for name, ids in self._tables.ids(batch.features).items():
-                    wanted[name].append(ids)
-        ids = {name: numpy.unique(numpy.concatenate(parts)) for name, parts in wanted.items() if parts}
+                    id_parts[name].append(ids)
+        ids = {name: numpy.unique(numpy.concatenate(parts)) for name, parts in id_parts.items() if parts}
         for _ in range(_ALIKE_TRIES):
             pulled = self._client.pull(rows=ids)
             if pulled.newest == pulled.version:
@@ -242,9 +242,9 @@ class _HeldReports:
         self._report(shard, records)
 
 
-def _client_of_job() -> Client:
+def _client_of_job(servers: int) -> Client:
     try:
-        return from_job()
+        return from_job(servers)
     except BadPlace as error:
         raise BadModel(str(error), place=f"--distribution_strategy {PARAMETER_SERVER}") from None
 

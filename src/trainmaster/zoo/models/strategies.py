@@ -51,7 +51,7 @@ def begun(flags: dict[str, Any], model: Any, windows: Any, loaded: Any, step: in
 
 
 class _Worker:
-    """What members have that keep all parameters themselves."""
+    """A member that keeps all parameters itself."""
 
     _model: Any
     steps: int

@@ -70,7 +70,7 @@ class TorchModel:
 
     def check_loss(self, features: Any, labels: Any, size: int) -> None:
         """Raise BadModel where the loss has a wrong shape for a batch."""
-        losses.check(self.parts.loss(self._placed(labels), self.outputs(features)), size, self.parts)
+        losses.check(self.parts.loss(self._placed(labels), self.outputs_of_model(features)), size, self.parts)
 
     def step(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
         """Train with a batch. Return the loss before it, and its parts by name where there are several."""
