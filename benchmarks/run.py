@@ -49,6 +49,7 @@ ROWS = (
     "feed_readers",
     "feed_ring",
     "ps_tables",
+    "ps_server",
     "spark_feed",
     "spark_start",
     "spark_inference",

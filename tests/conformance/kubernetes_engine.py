@@ -61,6 +61,7 @@ class Kubernetes(Engine):
         "only-engine": "what is tried is not of an engine, and is tried on one",
         "application": "it is about YARN's applications and queues",
         "largest": "a user of a namespace is not told how large nodes are, and there may be larger ones: what fits none waits, in words",
+        "numpy": "the image has no NumPy",
         "frameworks": "the image has no framework; the examples run there with this machine's Python in tests of their own",
     }
 

@@ -30,6 +30,7 @@ class Spark(Engine):
         "nodes": "the loss of a worker is the loss of its executors, which tests of this engine alone try",
         "second-master": "master, driver and tasks live and die together",
         "logs-of-the-stopped": "its jobs name no storage: of an attempt that was stopped no log is kept",
+        "numpy": "its Python has pyspark and nothing else",
         "frameworks": "training takes minutes, and says nothing of an engine that it does not say on other rows",
         "only-engine": "what is tried is not of an engine, and is tried on one",
         "application": "it is about YARN's applications and queues",

@@ -40,18 +40,15 @@ def program(times: int, pause: float) -> list[str]:
     return [*command, text.format(times=times, pause=pause)]
 
 
-def serving(servers: int) -> dict[str, object]:
-    return role(
-        [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)],
-        servers,
-        ports=["ps"],
-        restart={"scope": "task"},
-    )
+def serving(servers: int, scope: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)]
+    return role(command, servers, ports=["ps"], restart={"scope": scope})
 
 
-@pytest.mark.brief
+@pytest.mark.needs("numpy")
 def test_workers_train_on_parameter_servers(engine: Engine) -> None:
-    roles = {"ps": serving(2), "worker": role(program(3, 0.0), 2)}
+    """Servers that begin together, and before the workers, are in each other's file of peers, and in the workers'."""
+    roles = {"ps": serving(2, "group"), "worker": role(program(3, 0.0), 2, after={"ps": "running"})}
     job = engine.submit(roles)
     job.succeeded()
     assert {job.lines(f"worker:{index}")[3] for index in range(2)} == {"steps 6.0 6"}
@@ -60,7 +57,7 @@ def test_workers_train_on_parameter_servers(engine: Engine) -> None:
 @pytest.mark.needs("local-master")
 def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: Engine) -> None:
     worker = role(program(15, 0.1), 1, restart={"scope": "task"})
-    job = engine.submit({"ps": serving(2), "worker": worker}, checkpoint={"path": "ckpt"})
+    job = engine.submit({"ps": serving(2, "task"), "worker": worker}, checkpoint={"path": "ckpt"})
     job.until_line("pushed 2")
     for index in range(2):
         os.kill(engine.process(job, 1, f"ps:{index}"), signal.SIGKILL)

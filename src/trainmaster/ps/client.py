@@ -30,7 +30,7 @@ from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
 from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
-from .table import sum_by_row
+from .table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
 from .wire.messages import Malformed, parts_of
 
@@ -187,6 +187,7 @@ class Client:
         With `grads_to_wait` above 1 the version returned may be the present one. Raises Refused where the push is stale, Superseded where a
         newer attempt of this task is there, FloatingPointError where the norm is to be clipped and is not finite, and ServerError.
         """
+        self._check_definition()
         dense, rows = self._clipped(dense or {}, rows or {})
         self._step += 1
         drafts = self._split_push(dense, rows)
@@ -247,8 +248,8 @@ class Client:
         names: list[list[str] | None] = [None if dense is True else [] for _ in links]
         for name in dense if not isinstance(dense, bool) else ():
             self._of_server(names, self._owner(name)).append(name)
-        ids = {table: numpy.ascontiguousarray(wish, numpy.int64) for table, wish in rows.items()}
-        splits = {table: _Split(array, self.servers) for table, array in ids.items()}
+        self._check_definition()
+        splits = {table: _Split(_whole_ids(table, ids), self.servers) for table, ids in rows.items()}
         requests: list[tuple[Header, dict[str, Any]]] = []
         for index in range(self.servers):
             header = {"op": "pull", "dense": names[index], "at_least": at_least, "half": self._half}
@@ -265,6 +266,11 @@ class Client:
         }
         versions = [int(answer.header["version"]) for answer in answers]
         return Pulled(min(versions), max(versions), parameters, joined)
+
+    def _check_definition(self) -> None:
+        """Refuse to wait for servers to be defined: they may wait for this very client."""
+        if self.definition is None:
+            raise ServerError("nothing is defined yet: call define first")
 
     def _owner(self, name: str) -> int:
         return self._owners[name] if name in self._owners else server_of_parameter(name, self.servers)
@@ -294,15 +300,20 @@ class Client:
         for name, gradient in dense.items():
             drafts[self._owner(name)][DENSE + name] = numpy.asarray(gradient, kind)
         for table, (ids, gradients) in rows.items():
-            split = _Split(numpy.ascontiguousarray(ids, numpy.int64), self.servers)
-            values = split.divided(numpy.asarray(gradients, kind))
+            split, array = _Split(_whole_ids(table, ids), self.servers), numpy.asarray(gradients, kind)
+            if len(array) != len(ids):
+                raise ValueError(f"table {table!r} has gradients for {len(array)} ids, and {len(ids)} ids")
+            values = split.divided(array)
             for draft, part, value in zip(drafts, split.parts, values, strict=True):
                 if len(part):
                     draft[IDS + table], draft[ROWS + table] = part, value
         return drafts
 
     def _ask(self, links: Sequence[_Link], requests: Sequence[tuple[Header, Mapping[str, Any]]]) -> list[Message]:
-        """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError."""
+        """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError.
+
+        No answer may depend on what another server is sent here: one that is away would keep the others waiting.
+        """
         answers: dict[int, Message] = {}
         pending = list(zip(links, requests, strict=True))
         deadline = time.monotonic() + self._patience
@@ -434,6 +445,18 @@ class _Link:
                 f"parameter server {self.index} came back without what it had: give the servers a directory for checkpoints and logs,"
                 " or begin the training again"
             )
+
+
+def _whole_ids(table: str, ids: Any) -> Integers:
+    """Return ids as int64. Raises BadIds where they are no whole numbers in one dimension."""
+    array = numpy.asarray(ids)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise BadIds(
+            f"ids of table {table!r} must be whole numbers in one dimension, and are {array.dtype} of shape {array.shape}"
+        )
+    if array.dtype == numpy.uint64 and array.size and int(array.max()) >= 2**63:
+        raise BadIds(f"ids of table {table!r} must be below 2**63, and one is {array.max()}")
+    return numpy.ascontiguousarray(array, numpy.int64)
 
 
 class _Split:

@@ -358,7 +358,7 @@ class Server:
         if op in ("pull", "draft"):
             if shard.definition is None and not self.is_leader:
                 return False
-            return op == "draft" or shard.version >= _whole(message, "at_least")
+            return op == "draft" or self.is_leader or shard.version >= _whole(message, "at_least")
         return True
 
     def _retry_waiting(self) -> None:
@@ -392,6 +392,10 @@ class Server:
     def _pull(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
+        if _whole(message, "at_least") > self.shard.version:
+            raise BadPush(
+                f"version {message.header['at_least']} is wanted, and the newest is {self.shard.version}: pushes were lost"
+            )
         names = message.header.get("dense")
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise Malformed("the names of a pull are a list of texts")
@@ -556,8 +560,16 @@ class Server:
             raise BadPush(
                 f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
             )
+        is_defined = bool(message.header.get("is_defined"))
+        if (
+            self.shard.definition is not None
+            and not is_defined
+            and self.shard.definition.dense
+            and not self.shard.initial
+        ):
+            raise BadPush("what you had before the newest checkpoint is lost")
         peer.role = "follower"
-        if self.shard.definition is not None and not message.header.get("is_defined"):
+        if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
             self._send(peer, header, self.shard.initial)
         for entry in self._entries:
