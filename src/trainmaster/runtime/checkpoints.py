@@ -28,7 +28,15 @@ class checkpoint:
         end_checkpoint(kind is None)
 
     @staticmethod
-    def save(step: int, state: Mapping[str, Any], *, at: str = "", keep: int = 3, every: float = 10.0) -> None:
+    def save(
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        at: str = "",
+        keep: int = 3,
+        every: float = 10.0,
+        rank: int | None = None,
+    ) -> None:
         """Copy `state` into shared memory, and return. It is stored behind training, by a process of idle priority.
 
         `state` maps names to anything that has a state (modules and optimizers of PyTorch, models and optimizers of Keras), to
@@ -36,12 +44,13 @@ class checkpoint:
         knows; without it the job's `checkpoint.path`, or `checkpoint` where there is none. The newest `keep` sets stay there.
         States that come within `every` seconds after one that was stored stay in memory, where a killed program's successor finds them;
         the newest is stored at the program's end, and at once where a warning says that the container will be taken back.
-        Each program of a group calls this; only that of rank 0 does something. Raises TypeError for what cannot be
+        Each program of a group calls this; only that of rank 0 does something. `rank`: this program's, where it knows better than its
+        environment, as in elastic training. Raises TypeError for what cannot be
         saved. Where memory has too little room it warns once, and stores each state before it returns.
         """
         from .states.saver import saver_at
 
-        saver_at(at).save(step, state, keep, every)
+        saver_at(at).save(step, state, keep, every, rank)
 
     @staticmethod
     def load(*, into: Mapping[str, Any] | None = None, at: str = "", memory: bool | None = None) -> Loaded | None:

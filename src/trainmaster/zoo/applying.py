@@ -54,6 +54,8 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
     if not directory and parts.prediction_outputs_processor is None:
         mend = "give --output, or a PredictionOutputsProcessor in the model file"
         raise BadModel("nothing takes the predictions", mend=mend)
+    if directory:
+        os.makedirs(directory, exist_ok=True)  # also where there is nothing to write: a job must have its output
     source, form = reader_of("prediction", flags, parts, params, task.world > 1)
     windows = Windows(source, form, 0)
     record = windows.first_record()
@@ -112,7 +114,6 @@ def _rows(predictions: Any, size: int) -> Iterator[Any]:
 
 def _write(directory: str, number: int, rows: list[Any]) -> None:
     """Write the file of a shard."""
-    os.makedirs(directory, exist_ok=True)
     name = f"shard-{number:08}.jsonl"
     draft = os.path.join(directory, f".{name}.part-{os.getpid()}")
     with open(draft, "w", encoding="utf-8") as file:

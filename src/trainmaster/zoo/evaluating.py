@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import runtime
 from .data.batches import Batch, batches
-from .data.records import SMALLEST, Whole
+from .data.records import Whole
 from .errors import BadModel
 from .metrics import Metrics, flat
 from .modes import Mode
@@ -38,7 +38,7 @@ class Evaluation:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all of the validation data."""
-        windows, form = self._whole.windows(SMALLEST * self._size), self._whole.form
+        windows, form = self._whole.windows(self._size), self._whole.form
         record = windows.first_record()
         if record is None:
             raise BadModel("the validation data have no records")

@@ -122,7 +122,14 @@ def _add(command: Any, flag: Flag) -> None:
     names = [f"--{flag.name}", *(f"--{older}" for older, name in OLDER_NAMES.items() if name == flag.name)]
     if flag.type is bool:
         command.add_argument(
-            *names, dest=flag.name, type=_truth, nargs="?", const=True, default=False, metavar="true|false", help=shown
+            *names,
+            dest=flag.name,
+            type=true_or_false,
+            nargs="?",
+            const=True,
+            default=False,
+            metavar="true|false",
+            help=shown,
         )
     else:
         choices = flag.choices or None
@@ -132,7 +139,7 @@ def _add(command: Any, flag: Flag) -> None:
         )
 
 
-def _truth(text: str) -> bool:
+def true_or_false(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
         raise ValueError(text)
     return text.lower() in ("true", "1", "yes")

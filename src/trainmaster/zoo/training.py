@@ -24,7 +24,7 @@ from typing import Any
 from .. import runtime
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
-from .data.records import SMALLEST, Windows
+from .data.records import Windows
 from .errors import BadModel
 from .evaluating import Evaluation
 from .flags import PARAMETER_SERVER, SINGLE
@@ -38,7 +38,11 @@ _ALL = 10**9  # checkpoints that are kept where all are
 
 
 class Diverged(Exception):
-    """The loss is not a number."""
+    """The loss is not a finite number."""
+
+
+class Unexported(Exception):
+    """There is a model, and this worker has not got it."""
 
 
 class Checkpoints:
@@ -53,9 +57,9 @@ class Checkpoints:
     def load(self) -> Any:
         return runtime.checkpoint.load(at=self._at) if self.place else None
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
+    def save(self, step: int, state: dict[str, Any], rank: int) -> None:
         if self.place:
-            runtime.checkpoint.save(step, state, at=self._at, keep=self._keep, every=0.0)
+            runtime.checkpoint.save(step, state, at=self._at, keep=self._keep, every=0.0, rank=rank)
 
     def wait(self) -> None:
         """Return once the newest state is stored."""
@@ -106,15 +110,9 @@ class Training:
         is_counted = bool(os.environ.get("TRAINMASTER_SOCKET")) and not parts.custom_data_reader
         if self._loaded is not None:
             self._ledger.update(self._loaded.get("ledger", ()))
-        self._windows = Windows(source, form, SMALLEST * size, ledger=None if is_counted else self._ledger)
-        record = self._windows.first_record()
-        form.describe(record)
-        feed = (
-            model.feed(Mode.TRAINING, form.metadata, size, record, getattr(form, "types", None))
-            if record is not None
-            else None
-        )
-        self._batches: Iterator[Batch] = batches(self._windows, feed, size) if feed else iter(())
+        self._windows = Windows(source, form, size, ledger=None if is_counted else self._ledger)
+        self._batches = self._all_batches(form)
+        self._is_checked = False  # whether the first batch has shown that feed, model and loss fit
         self._evaluation: Evaluation | None = None
         if flags["validation_data"] or os.environ.get("TRAINMASTER_INPUT_VALIDATION"):
             self._evaluation = Evaluation(whole_of("validation", flags, parts, params, not is_shared), model, size)
@@ -123,39 +121,50 @@ class Training:
         self._epoch = -1
         self._losses: list[float] = []  # of this epoch
         self._results: dict[str, float] = {}  # of the last evaluation
-        self._evaluated = -1  # the step of the last evaluation
+        self._evaluated = self._saved = -1  # the steps of the last evaluation and checkpoint
 
     def run(self) -> None:
         """Train to the end, and export. Raises BadModel, Diverged."""
-        first = next(self._batches, None)
-        if not self._prepare(first):
+        try:
+            first = self._prepare()
+        except SystemExit:  # the others have finished before this worker came
+            self._end_too_late()
             return
         self._callbacks = self._made_callbacks()
         self._callbacks.call("on_train_begin")
-        all_batches = itertools.chain([first], self._batches) if first is not None else iter(())
-        for batch in self._strategy.batches(all_batches):
+        for batch in self._strategy.batches(itertools.chain(first, self._batches)):
             if self._is_over():
                 break
             self._train(batch)
             if self._is_over():
                 break
+        rank = self._strategy.rank
         self._strategy.finish()
-        self._end()
+        self._end(rank)
 
-    def _prepare(self, first: Batch | None) -> bool:
-        """Build the model, give it what it begins from, and join the others. Return False where there is nothing to do."""
+    def _all_batches(self, form: Any) -> Iterator[Batch]:
+        size = self._flags["minibatch_size"]
+        record = self._windows.first_record()
+        if record is not None:
+            form.describe(record)
+            feed = self._model.feed(Mode.TRAINING, form.metadata, size, record, getattr(form, "types", None))
+            self._windows.least = max(size, feed.buffer)
+            yield from batches(self._windows, feed, size)
+
+    def _prepare(self) -> list[Batch]:
+        """Give the model what it begins from, and join the others. Return the batches that were needed for it.
+
+        A model that learns the form of its input from a first batch waits for one; any other joins without, so a worker that comes when
+        no records are left has the others' model in the end.
+        """
         model, flags, step = self._model, self._flags, 0
-        if first is not None:
-            if first.labels is None:
-                place = place_of(model.parts.path, model.parts.feed)
-                raise BadModel(
-                    "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
-                )
-            model.build(first.features)
-        elif self._loaded is None and not (self._has_servers and getattr(model.model, "built", True)):
-            self._say("no records are left for this worker")
-            return False
-        if self._loaded is not None and not getattr(model.model, "built", True):
+        first = [] if model.is_built else list(itertools.islice(self._batches, 1))
+        for batch in first:
+            self._check(batch)
+        if not first and not model.is_built:
+            if self._loaded is None:
+                raise BadModel("no records are left for this worker, and its model has no form without one",
+                               mend="have the model built by custom_model()")  # fmt: skip
             restore(model, self._loaded)  # which builds it, and has no optimizer yet
         use_tables(flags["distribution_strategy"], model, flags["embedding_size"], self._say)
         model.prepare_training()
@@ -165,11 +174,20 @@ class Training:
             self._say(f"going on from the checkpoint of step {step}")
         elif flags["checkpoint_dir_for_init"]:
             step = initialise(model, flags["checkpoint_dir_for_init"])
-        if first is not None:
-            model.check_loss(first.features, first.labels, first.size)
         self._strategy = begun(flags, model, self._windows, self._loaded, step, self._say)
         self._seen = self._begun_at = self._strategy.steps
-        return True
+        return first
+
+    def _check(self, batch: Batch) -> None:
+        """Raise BadModel where a first batch shows that feed, model and loss do not fit."""
+        if batch.labels is None:
+            place = place_of(self._model.parts.path, self._model.parts.feed)
+            raise BadModel(
+                "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
+            )
+        self._model.build(batch.features)
+        self._model.check_loss(batch.features, batch.labels, batch.size)
+        self._is_checked = True
 
     def _made_callbacks(self) -> Callbacks:
         model, flags = self._model, self._flags
@@ -183,16 +201,19 @@ class Training:
         return bool(self._model.model.stop_training) or 0 < limit <= self._strategy.steps
 
     def _train(self, batch: Batch) -> None:
+        if not self._is_checked:
+            self._check(batch)
         if batch.epoch != self._epoch:
             self._end_epoch()
             self._epoch = batch.epoch
             self._callbacks.call("on_epoch_begin", self._epoch)
-        before, applied = self._strategy.steps, self._strategy.applied
+        before = self._strategy.steps
         self._callbacks.call("on_train_batch_begin", before)
         loss, parts = self._strategy.step(batch)
-        if math.isnan(loss):
-            raise Diverged(f"the loss of step {before + 1} is NaN")
-        if self._strategy.applied > applied:
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss of step {before + 1} is {'NaN' if math.isnan(loss) else loss}")
+        if self._strategy.is_counted:
+            batch.used()  # before a checkpoint, which has what this batch changed
             self._losses.append(loss)
             self._meter.note(batch.size)
             logs = {"loss": loss, **parts}
@@ -214,9 +235,9 @@ class Training:
             figures = " ".join(f"{name}={value:.6g}" for name, value in logs.items())
             self._say(f"step={steps} epoch={self._epoch + 1} {figures} examples/s={self._meter.rate:.0f}")
         if is_due(flags["evaluation_steps"]):
-            self._evaluate()
+            self._evaluate(self._strategy.rank)
         if is_due(flags["checkpoint_steps"]):
-            self._save()
+            self._save(self._strategy.rank)
 
     def _end_epoch(self) -> None:
         if self._epoch < 0:
@@ -225,38 +246,55 @@ class Training:
         self._losses.clear()
         self._callbacks.call("on_epoch_end", self._epoch, {"loss": mean, **self._results})
 
-    def _evaluate(self) -> None:
-        if self._evaluation is None or self._strategy.rank or self._evaluated == self._strategy.steps:
+    def _evaluate(self, rank: int) -> None:
+        if self._evaluation is None or rank or self._evaluated == self._strategy.steps:
             return
         with runtime.phase("evaluating"), self._strategy.evaluating(self._evaluation) as step:
             self._results = {f"val_{name}": value for name, value in self._evaluation.run(step).items()}
         self._evaluated = step
 
-    def _save(self) -> None:
+    def _save(self, rank: int) -> None:
         state = self._strategy.state()
         if state is not None:
-            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)})
+            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
+        self._saved = self._strategy.steps
 
-    def _end(self) -> None:
-        if self._strategy.steps > self._begun_at or self._loaded is None:
-            self._save()
+    def _end(self, rank: int) -> None:
+        """Save, evaluate and export. `rank`: the last one; the others have come to their end too."""
+        steps = self._strategy.steps
+        if not steps:
+            raise BadModel("the training data have no records")
+        if self._saved < steps and (steps > self._begun_at or self._loaded is None):
+            self._save(rank)
             self._strategy.keep()
-        is_first = runtime.task().index == 0  # ranks are over: the others have left
         if self._evaluation is not None:
-            if is_first and self._evaluated != self._strategy.steps:
-                with self._strategy.evaluating(self._evaluation) as step:
-                    results = self._evaluation.run(step)
-                self._results = {f"val_{name}": value for name, value in results.items()}
+            self._evaluate(rank)
             self._evaluation.finish()
         self._end_epoch()
         self._callbacks.call("on_train_end")
         self._windows.close()
-        place = os.environ.get("TRAINMASTER_OUTPUT_MODEL") or self._flags["output"]
-        if place and is_first:
-            paths = self._model.export(place)
-            self._say(f"exported {' and '.join(paths)}")
+        self._export()
         self._checkpoints.wait()
-        self._say(f"trained {self._strategy.steps} steps")
+        self._say(f"trained {steps} steps")
+
+    def _export(self) -> None:
+        """Export, where this task has an output of the job; alone, or where the job has none, the first one to `--output`."""
+        place = os.environ.get("TRAINMASTER_OUTPUT_MODEL") or (
+            self._flags["output"] if runtime.task().index == 0 else ""
+        )
+        if place:
+            self._say(f"exported {' and '.join(self._model.export(place))}")
+
+    def _end_too_late(self) -> None:
+        """Export the others' model, by their last checkpoint, where this task's output is the job's. Raises Unexported."""
+        if not os.environ.get("TRAINMASTER_OUTPUT_MODEL"):
+            return
+        if self._loaded is None:
+            raise Unexported(
+                "the other workers have finished, and left no checkpoint by which this one could export their model"
+            )
+        restore(self._model, self._loaded)
+        self._export()
 
 
 def train(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> int:
@@ -267,5 +305,8 @@ def train(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -
     except Diverged as error:
         newest = training._checkpoints.newest()
         print(f"error: {error}; the job is stopped\n  the last good checkpoint: {newest}", file=sys.stderr, flush=True)
+        return 1
+    except Unexported as error:
+        print(f"error: {error}\n  give the job a checkpoint", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -98,6 +98,11 @@ class Training:
         """Return the number of members of the round. It may change after each step."""
         return self._round.size
 
+    @property
+    def is_counted(self) -> bool:
+        """Tell whether the last batch is in a step that is complete; otherwise it comes again, or waits for more of its step."""
+        return self._outcome == _COMPLETE
+
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the epochs that are left of so many, from 0: a newcomer begins with the one that the others are in."""
         while self._ends < count:

@@ -71,8 +71,8 @@ class Saver:
 
     # -- for the program --
 
-    def save(self, step: int, state: Mapping[str, Any], keep: int, every: float) -> None:
-        if not is_rank_zero():
+    def save(self, step: int, state: Mapping[str, Any], keep: int, every: float, rank: int | None = None) -> None:
+        if rank or (rank is None and not is_rank_zero()):
             return
         self._keep, self._every = keep, every
         header, leaves = pack(step, dict(state))

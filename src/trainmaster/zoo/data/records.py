@@ -9,8 +9,9 @@
 
 *Windows.* A model file's `feed` may shuffle, filter and multiply records, so nothing tells which records are in a batch. So records go
 through it by windows: some shards, read to their end. A window is done when all that the feed made of it is in batches whose steps are
-behind; then its shards are reported. What the feed reads ahead is never past the window. `SMALLEST` batches at least make a window, so
-that shuffling has something to shuffle; a window ends with its epoch.
+behind; then its shards are reported. What the feed reads ahead is never past the window. A window has at least the records of a batch,
+and of the buffer in which the feed shuffles; it ends with its epoch. So what a program that was killed had trained on and not reported is a
+window at most, beside what came after its checkpoint.
 
 While a window is not done, nobody waits for another shard: the others may wait for just those of this window.
 """
@@ -26,7 +27,6 @@ from ... import runtime
 from ..errors import BadModel, did_you_mean
 from ..modes import Metadata
 
-SMALLEST = 16  # batches of a window
 _READERS = {
     "csv": "csv",
     "text": "lines",
@@ -155,7 +155,7 @@ class Window:
 
 
 class Windows:
-    """The windows of an input. `source`: of its shards; it may be replaced between two windows. `least`: records of a window.
+    """The windows of an input. `source`: of its shards; `least`: records of a window; both may be replaced between two windows.
 
     `ledger`: the numbers of the shards that are done, where no master keeps them: they are read no second time.
     """
@@ -165,13 +165,13 @@ class Windows:
         report: Callable[[Any, int], None] = lambda shard, records: shard.done(records),
     ) -> None:  # fmt: skip
         self.source, self.form, self.ledger = source, form, ledger
-        self._least, self._report = least, report
+        self.least, self._report = least, report
         self._ahead: Any = None  # a shard that was taken for a window, and is of another one
 
     def next(self, wait: bool = True) -> Window | None:
         """Return the next window. None: there is none any more, or none now where this must not wait."""
         shard = self._take(None if wait else False)
-        return None if shard is None else Window(self, shard, self._least)
+        return None if shard is None else Window(self, shard, self.least)
 
     def take(self, epoch: int) -> Any:
         """Return a further shard of an epoch, where there is one now."""

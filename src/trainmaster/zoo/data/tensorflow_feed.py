@@ -19,7 +19,8 @@ _PIECE = 256  # records that cross from Python to TensorFlow at once
 class TensorFlowFeed:
     """A model file's feed of datasets. A chunk is a batch of tensors.
 
-    `record`: the first record, which tells the types of all, or None. `types`: those that a custom reader tells, or None.
+    `record`: the first record, which tells the types of all, or None. `types`: those that a custom reader tells, or None. `buffer`: the
+    records among which it shuffles.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class TensorFlowFeed:
                 f"the feed returns a {type(dataset).__name__}, and a tf.data.Dataset is due",
                 mend="return what dataset.map(...) gives",
             )
+        self.buffer = _shuffled(dataset)
         settings = tf.data.Options()
         settings.experimental_optimization.inject_prefetch = False
         self._batched = dataset.batch(size).with_options(settings)
@@ -93,6 +95,12 @@ class TensorFlowFeed:
 
 def _other_records(verb: str) -> BadModel:
     return BadModel(f"the feed {verb} its records", mend="leave that out: --num_epochs says how often data are read")
+
+
+def _shuffled(dataset: Any) -> int:
+    """Return the largest buffer in which a dataset, or what it is made of, is shuffled."""
+    own = int(getattr(dataset, "_buffer_size", 0)) if "Shuffle" in type(dataset).__name__ else 0
+    return max([own, *map(_shuffled, dataset._inputs())])
 
 
 # -- records --

@@ -21,25 +21,28 @@ from ..errors import BadModel
 
 
 class Records:
-    """An iterable of records. Its methods return another one; nothing is computed before it is iterated."""
+    """An iterable of records. Its methods return another one; nothing is computed before it is iterated.
 
-    def __init__(self, source: Callable[[], Iterator[Any]]) -> None:
-        self._source = source
+    `buffer`: the records among which the largest shuffling draws.
+    """
+
+    def __init__(self, source: Callable[[], Iterator[Any]], buffer: int = 0) -> None:
+        self._source, self.buffer = source, buffer
 
     def __iter__(self) -> Iterator[Any]:
         return self._source()
 
     def map(self, function: Callable[..., Any], *_: Any, **options: Any) -> Records:
         """Return function(record) of each record; of a tuple its parts are the arguments. Options of tf.data do nothing."""
-        return Records(lambda: (_call(function, record) for record in self))
+        return Records(lambda: (_call(function, record) for record in self), self.buffer)
 
     def flat_map(self, function: Callable[..., Iterable[Any]]) -> Records:
         """Return what is in function(record) of each record."""
-        return Records(lambda: (element for record in self for element in _call(function, record)))
+        return Records(lambda: (element for record in self for element in _call(function, record)), self.buffer)
 
     def filter(self, predicate: Callable[..., Any]) -> Records:
         """Return the records of which predicate(record) is true."""
-        return Records(lambda: (record for record in self if _call(predicate, record)))
+        return Records(lambda: (record for record in self if _call(predicate, record)), self.buffer)
 
     def shuffle(self, buffer_size: int, seed: int | None = None, **options: Any) -> Records:
         """Return the records in another order, drawn out of a buffer of so many."""
@@ -53,7 +56,7 @@ class Records:
             while pool:
                 yield _drawn(pool, draw)
 
-        return Records(shuffled)
+        return Records(shuffled, max(self.buffer, buffer_size))
 
     def prefetch(self, *_: Any, **options: Any) -> Records:
         """Return the records as they are."""
@@ -71,10 +74,15 @@ def _drawn(pool: list[Any], draw: random.Random) -> Any:
 
 
 class TorchFeed:
-    """A model file's feed, whose elements are Python's. A chunk is a list of elements."""
+    """A model file's feed, whose elements are Python's. A chunk is a list of elements.
+
+    `buffer`: the records among which it shuffles.
+    """
 
     def __init__(self, feed: Callable[..., Any], mode: str, metadata: Any, size: int) -> None:
         self._feed, self._mode, self._metadata, self._size = feed, mode, metadata, size
+        nothing = feed(Records(lambda: iter(())), mode, metadata)
+        self.buffer = nothing.buffer if isinstance(nothing, Records) else 0
 
     def chunks(self, window: Any) -> Iterator[list[Any]]:
         """Yield what the feed makes of a window, in chunks of the size of a batch; the last one may be smaller."""

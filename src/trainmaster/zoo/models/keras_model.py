@@ -52,6 +52,11 @@ class KerasModel:
 
     # -- training --
 
+    @property
+    def is_built(self) -> bool:
+        """Tell whether the model has weights."""
+        return bool(self.model.built)
+
     def build(self, features: Any) -> None:
         """Make the weights of a model that learns the form of its input from a first batch."""
         self.model(features)

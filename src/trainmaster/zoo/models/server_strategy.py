@@ -43,7 +43,7 @@ class ServerStrategy:
         self._tables = model.tables
         task = runtime.task()
         self.rank, self.size = task.index, task.world
-        self.applied = 0  # batches
+        self.is_counted = True  # whether the last batch was pushed
         is_shared = flags["distribution_strategy"] == PARAMETER_SERVER
         updates = _updates(flags) if is_shared else Updates()
         self._can_prefetch = is_shared and updates.tolerance != 0
@@ -59,7 +59,8 @@ class ServerStrategy:
         self._ahead: _Ahead | None = None
         self._prefetched: tuple[Batch, dict[str, Any], Any] | None = None
         self._held = _HeldReports(windows)
-        self._can_look_ahead = model.parts.custom_data_reader is None  # which may not like another thread
+        # A custom reader may not like another thread. With tables in this process checkpoints say which shards are done.
+        self._can_look_ahead = is_shared and model.parts.custom_data_reader is None
         inputs.report_at_once()
 
     @property
@@ -80,21 +81,25 @@ class ServerStrategy:
     # -- batches --
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        if not self._can_look_ahead:
+            yield from batches
+            return
         batch = next(batches, None)
         while batch is not None:
             self._held.hold()
-            ahead = self._ahead = _Ahead(batches) if self._can_look_ahead else None
-            yield batch
+            ahead = self._ahead = _Ahead(batches)
+            yield batch._replace(used=_nothing)  # asking for the next one tells it, in the thread
             self._held.release()
-            batch = next(batches, None) if ahead is None else ahead.result()
+            batch = ahead.result()
 
     def step(self, batch: Batch) -> Result:
-        """Train with a batch. Return the loss before it, and its parts. Nothing is pushed where the loss is not a number."""
+        """Train with a batch. Return the loss before it, and its parts. Nothing is pushed where the loss is not finite."""
         ids, pulled = self._pulled_for(batch)
         while True:
             self._prefetch()
             loss, parts, dense, rows = self._tables.gradients(batch.features, batch.labels, ids, pulled.rows)
-            if not math.isfinite(loss):
+            self.is_counted = math.isfinite(loss)
+            if not self.is_counted:
                 return loss, parts
             base = min(self._dense_version, pulled.version) if ids else self._dense_version
             gradients = {name: (ids[name], gradient) for name, gradient in rows.items()}
@@ -106,7 +111,6 @@ class ServerStrategy:
                 pulled = self._client.pull(dense=False, rows=ids) if ids else pulled
                 continue
             self._dense_age += 1
-            self.applied += 1
             self._held.release()
             return loss, parts
 
@@ -114,7 +118,7 @@ class ServerStrategy:
         """Return the ids of a batch, and their rows. The parameters are pulled with them where that is due."""
         is_due = self._dense_age >= self._get_model_steps
         prefetched, self._prefetched = self._prefetched, None
-        if prefetched is not None and prefetched[0] is batch:
+        if prefetched is not None and prefetched[0].features is batch.features:
             ids, rows = prefetched[1], prefetched[2].result()
             pulled = self._client.pull() if is_due else rows
         else:
@@ -185,6 +189,10 @@ class ServerStrategy:
             return
         while any(status["completed"] < version for status in self._client.status()):
             time.sleep(_LOOK_AGAIN)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class _Ahead:

@@ -5,8 +5,8 @@
         strategy.step(batch)
     strategy.finish()
 
-`steps` are those that are complete; `rank` is this worker's among `size`. What a strategy does with gradients, and where parameters come
-from, is known here alone.
+`steps` are those that are complete; `is_counted`: whether the last batch is in one; `rank` is this worker's among `size`. What a strategy
+does with gradients, and where parameters come from, is known here alone.
 """
 
 from __future__ import annotations
@@ -56,11 +56,6 @@ class _Worker:
     _model: Any
     steps: int
 
-    @property
-    def applied(self) -> int:
-        """Return the number of batches in complete steps."""
-        return self.steps
-
     @contextlib.contextmanager
     def evaluating(self, evaluation: Any) -> Iterator[int]:
         """Have the model evaluated as it is after the steps that are complete, whose number is returned."""
@@ -79,6 +74,7 @@ class Local(_Worker):
     """One worker, whose optimizer applies its own gradients."""
 
     rank, size = 0, 1
+    is_counted = True
 
     def __init__(self, model: Any, step: int) -> None:
         self._model, self.steps = model, step
@@ -97,6 +93,8 @@ class Local(_Worker):
 
 class KerasAllreduce(_Worker):
     """Members whose Keras optimizers apply the mean of their gradients. While there are no records for this one, it takes part without."""
+
+    is_counted = True  # a step is done again until it is complete
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
         from ...runtime.elastic.keras_training import Training
@@ -130,13 +128,17 @@ class KerasAllreduce(_Worker):
 
 
 class TorchAllreduce(_Worker):
-    """Members whose PyTorch optimizers apply the mean of their gradients."""
+    """Members whose PyTorch optimizers apply the mean of their gradients. The batch of a step that was interrupted comes again."""
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
         from ...runtime.elastic.torch_training import Training
 
         self._model = model
         self._training = Training(model=model.model, optimizer=model.optimizer, step=step)
+
+    @property
+    def is_counted(self) -> bool:
+        return self._training.is_counted
 
     @property
     def steps(self) -> int:  # type: ignore[override]  # read only

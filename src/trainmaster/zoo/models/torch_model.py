@@ -39,6 +39,13 @@ class TorchModel:
 
     # -- training --
 
+    @property
+    def is_built(self) -> bool:
+        """Tell whether the model has weights: lazy layers have none."""
+        return not any(
+            isinstance(weight, torch.nn.parameter.UninitializedParameter) for weight in self.model.parameters()
+        )
+
     def build(self, features: Any) -> None:
         """Make the weights of lazy layers by a first batch."""
         self._example = self._placed(features)

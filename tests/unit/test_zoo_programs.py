@@ -1,0 +1,149 @@
+"""`python -m trainmaster.zoo` alone: Keras with both backends, and PyTorch. Each program does several checks: imports take seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+LIMIT = 400.0  # s; on a machine with other work
+
+pytestmark = pytest.mark.xdist_group("zoo-programs")  # the fixtures are made once
+
+
+def outcome(program: str, *arguments: Any) -> dict[str, Any]:
+    command = [sys.executable, PROGRAMS / program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.fixture(scope="module")
+def with_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcome("zoo_keras.py", "tensorflow", tmp_path_factory.mktemp("tensorflow"))
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcome("zoo_keras.py", "torch", tmp_path_factory.mktemp("torch"))
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcome("zoo_torch.py", tmp_path_factory.mktemp("module"))
+
+
+# With PyTorch behind Keras it is the same program, so that is a full test.
+@pytest.fixture(params=["tensorflow", pytest.param("torch", marks=pytest.mark.full)])
+def keras(request: pytest.FixtureRequest) -> dict[str, Any]:
+    results: dict[str, Any] = request.getfixturevalue(f"with_{request.param}")
+    return results
+
+
+def lines(facts: dict[str, Any], name: str, begin: str) -> list[str]:
+    assert facts[name]["status"] == 0, facts[name]
+    return [line for line in facts[name]["out"] if line.startswith(begin)]
+
+
+def error(facts: dict[str, Any], name: str, status: int = 2) -> list[str]:
+    assert facts[name]["status"] == status, facts[name]
+    assert facts[name]["err"][0].startswith("error: ")
+    return [line.removeprefix("error: ").strip() for line in facts[name]["err"]]
+
+
+def test_a_model_of_several_inputs_and_outputs_is_trained(keras: dict[str, Any]) -> None:
+    steps = lines(keras, "wide", "step=")
+    assert [line.split()[0] for line in steps] == [f"step={step}" for step in range(1, 6)], (
+        "33 records by 16, until MaxStepsStopping"
+    )
+    assert [line.split()[1] for line in steps] == ["epoch=1"] * 3 + ["epoch=2"] * 2
+    assert all(" crossed=" in line and " small=0 " in line for line in steps)
+    rates = [call[2] for call in keras["callbacks"] if call[0] == "step"]
+    assert rates == [0.1, 0.05, 0.0333, 0.025, 0.02], "LearningRateScheduler goes by steps"
+    assert [call for call in keras["callbacks"] if call[0] == "epoch"] == [
+        ["epoch", 0, ["loss"]],
+        ["epoch", 1, ["loss", "val_logits_mean_label", "val_probabilities_auc"]],
+    ]
+
+
+def test_evaluation_is_exact_from_whatever_there_is(keras: dict[str, Any]) -> None:
+    results = [
+        lines(keras, name, "Evaluation metrics[step=")[-1].partition("]: ")[2]
+        for name in ("wide", "evaluate from checkpoint", "evaluate from export", "evaluate from weights")
+    ]
+    assert len({*results}) == 1, results
+    assert f"'mean_label': {16 / 33}" in results[0], (
+        "a function's mean is that over all 33 records, in batches of 16, 16 and 1"
+    )
+
+
+def test_predictions_are_given_to_the_processor_and_to_files(keras: dict[str, Any]) -> None:
+    assert lines(keras, "predict", "predicted") == ["predicted 33 examples"]
+    assert keras["processed"] == [[0, 10], [0, 11], [0, 12]]
+    assert [len(rows) for rows in keras["predictions"].values()] == [10, 11, 12]
+    assert all({*row} == {"logits", "probabilities"} for rows in keras["predictions"].values() for row in rows)
+
+
+def test_a_reader_of_the_models_own(keras: dict[str, Any]) -> None:
+    assert lines(keras, "custom", "trained") == ["trained 6 steps"]
+    assert keras["custom again"]["out"] == ["going on from the checkpoint of step 6", "trained 6 steps"], "all is done"
+
+
+def test_a_loss_of_a_wrong_shape_is_refused_with_its_place(keras: dict[str, Any]) -> None:
+    what, place, _ = error(keras, "wrong loss")
+    assert what == "the loss returns the shape (16, 2) for a batch of 16: a number or one for each example is due"
+    assert place.endswith("def wrong_loss(labels, predictions):")
+    assert "keras_wide.py, line " in place
+
+
+def test_a_feed_that_repeats_or_caches_is_refused(with_tensorflow: dict[str, Any]) -> None:
+    assert error(with_tensorflow, "repeats")[0] == "the feed repeats its records"
+    assert error(with_tensorflow, "caches")[0] == "the feed caches its records"
+
+
+def test_an_export_is_loaded_by_plain_keras_and_tensorflow(with_tensorflow: dict[str, Any]) -> None:
+    assert len(with_tensorflow["differences"]) == 2
+    assert max(with_tensorflow["differences"]) < 1e-5
+    assert with_tensorflow["exported by callback"] == ["model.keras", "saved_model"]
+
+
+def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> None:
+    assert error(with_tensorflow, "another model")[0].startswith("the checkpoint is of another model or optimizer: ")
+    assert error(with_tensorflow, "no data")[0].endswith("/nothing matches no file")
+    assert error(with_tensorflow, "bad record")[:2] == [
+        "a record cannot be read: 3 fields, and the header has 5",
+        f"{with_tensorflow['directory']}/bad.csv, record 2",
+    ]
+    assert error(with_tensorflow, "parameter server")[0] == "this program cannot train with parameter servers yet"
+
+
+def test_a_pytorch_module(module: dict[str, Any]) -> None:
+    assert lines(module, "train", "trained") == ["trained 25 steps"]
+    assert module["loaded"]["state dict"] < 1e-6
+    assert module["loaded"]["program"] < 1e-6
+    assert module["loaded"]["other batch"] == [7, 3], "the exported program takes any batch"
+    evaluated = {
+        lines(module, name, "Evaluation")[0].partition("]: ")[2] for name in ("train", "from checkpoint", "from export")
+    }
+    assert len(evaluated) == 1
+    assert error(module, "wrong loss")[0].startswith("the loss returns the shape (32, 3) for a batch of 32")
+    assert error(module, "optimizer")[0] == "the optimizer of a PyTorch model must take its parameters"
+
+
+def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None:
+    assert error(module, "nan", status=1) == [
+        "the loss of step 5 is NaN; the job is stopped",
+        f"the last good checkpoint: state-00000002.json of step 4 in {module['directory']}/nan",
+    ]
+
+
+def test_a_killed_training_goes_on_exactly(module: dict[str, Any]) -> None:
+    assert module["killed"]["status"] == -9
+    assert module["again"] == ["going on from the checkpoint of step 6", "trained 8 steps"]
+    assert module["same weights"], "as if nothing had been killed"

@@ -1,0 +1,135 @@
+"""Records reach batches through a feed that may do anything, and yet each shard is done once, when all that came of it was used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.zoo.data.batches import batches, window_batches
+from trainmaster.zoo.data.records import Windows
+
+
+class Form:
+    def records(self, shard: Shard) -> Iterator[Any]:
+        yield from shard.rows
+
+    def describe(self, record: Any) -> None: ...
+
+
+class Shard:
+    """A shard of records (its number, place), of which `weights` says how many elements the feed makes of each."""
+
+    def __init__(self, number: int, epoch: int, weights: list[int]) -> None:
+        self.number, self.epoch = number, epoch
+        self.rows = [(number, place, weight) for place, weight in enumerate(weights)]
+
+
+class Source:
+    """Shards that are free at once, or, those in `late`, only for whoever waits."""
+
+    def __init__(self, shards: list[Shard], late: set[int]) -> None:
+        self.shards, self.late = list(shards), late
+
+    def next(self, wait: bool | None = None) -> Shard | None:
+        if not self.shards or (wait is False and self.shards[0].number in self.late):
+            return None
+        return self.shards.pop(0)
+
+    def close(self) -> None: ...
+
+
+class Feed:
+    """A feed that multiplies records by their weights, and gives them in the opposite order."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def chunks(self, window: Any) -> Iterator[list[Any]]:
+        elements = [row[:2] for row in window.records() for _ in range(row[2])][::-1]
+        for first in range(0, len(elements), self._size):
+            yield elements[first : first + self._size]
+
+    length = staticmethod(len)
+
+    @staticmethod
+    def joined(chunk: list[Any], other: list[Any]) -> list[Any]:
+        return chunk + other
+
+    @staticmethod
+    def split(chunk: list[Any], size: int) -> tuple[list[Any], list[Any]]:
+        return chunk[:size], chunk[size:]
+
+    @staticmethod
+    def stacked(chunk: list[Any]) -> list[Any]:
+        return chunk
+
+
+LISTS = st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=12)
+
+
+@given(first=LISTS, second=LISTS, size=st.integers(1, 7), least=st.integers(0, 20), late=st.sets(st.integers(0, 24)))
+def test_each_shard_is_done_once_all_of_it_was_used(
+    first: list[list[int]], second: list[list[int]], size: int, least: int, late: set[int]
+) -> None:
+    shards = [
+        Shard(number, epoch, row)
+        for epoch, rows in enumerate((first, second))
+        for number, row in enumerate(rows, 12 * epoch)
+    ]
+    expected = sorted(row[:2] for shard in shards for row in shard.rows for _ in range(row[2]))
+    total = {shard.number: sum(row[2] for row in shard.rows) for shard in shards}
+    used: list[Any] = []
+    done: list[int] = []
+
+    def report(shard: Shard, records: int) -> None:
+        assert records == len(shard.rows)
+        assert sum(number == shard.number for number, _ in used) == total[shard.number], "nothing of it is left"
+        done.append(shard.number)
+
+    epoch = {shard.number: shard.epoch for shard in shards}
+    sizes: list[list[int]] = [[], []]
+    for batch in batches(Windows(Source(shards, late), Form(), least, report=report), Feed(size), size):
+        assert {epoch[number] for number, _ in batch.features} == {batch.epoch}
+        sizes[batch.epoch].append(batch.size)
+        used += batch.features
+    assert sorted(used) == expected
+    assert sorted(done) == sorted(total), "each is done once"
+    if not late:
+        for row in sizes:
+            assert all(length == size for length in row[:-1]), "only the last one of an epoch is smaller"
+
+
+def test_shards_of_the_ledger_are_not_read_again() -> None:
+    shards = [Shard(number, 0, [1, 1]) for number in range(4)]
+    ledger = {0, 2}
+    windows = Windows(Source(shards, set()), Form(), 1, ledger=ledger, report=lambda shard, records: None)
+    assert windows.first_record() == (1, 0, 1)
+    assert [row for batch in batches(windows, Feed(1), 1) for row in batch.features] == [(1, 1), (1, 0), (3, 1), (3, 0)]
+    assert ledger == {0, 1, 2, 3}
+
+
+def test_a_window_of_one_shard_has_its_batches_alone() -> None:
+    shards = [Shard(number, 0, [1] * 5) for number in range(2)]
+    windows = Windows(Source(shards, set()), Form(), 0, report=lambda shard, records: None)
+    sizes = []
+    while (window := windows.next()) is not None:
+        sizes.append([batch.size for batch in window_batches(window, Feed(3))])
+    assert sizes == [[3, 2], [3, 2]]
+
+
+@given(rows=LISTS, size=st.integers(1, 7))
+def test_a_batch_that_is_told_to_be_used_ends_its_shards_at_once(rows: list[list[int]], size: int) -> None:
+    shards = [Shard(number, 0, row) for number, row in enumerate(rows)]
+    left = {shard.number: sum(row[2] for row in shard.rows) for shard in shards}
+    done: set[int] = set()
+    for batch in batches(
+        Windows(Source(shards, set()), Form(), 0, report=lambda shard, _: done.add(shard.number)), Feed(size), size
+    ):
+        for number, _ in batch.features:
+            left[number] -= 1
+        batch.used()
+        assert {number for number, _ in batch.features if not left[number]} <= done, "before the next one is asked for"
+    assert done == {*left}
