@@ -77,9 +77,13 @@ class Superseded(ServerError):
 
 @dataclass(frozen=True)
 class Pulled:
-    """Parameters by name, rows of each table in the order of the ids, and the version that all of them have at least."""
+    """Parameters by name, rows of each table in the order of the ids, and the version that all of them have at least.
+
+    `newest`: the newest version that some of them have; equal to `version` where all are of one version.
+    """
 
     version: int
+    newest: int
     dense: dict[str, Floats] = field(default_factory=dict)
     rows: dict[str, Floats] = field(default_factory=dict)
 
@@ -212,6 +216,11 @@ class Client:
         (answer,) = self._ask(self._links[:1], [({"op": "checkpoint"}, {})])
         return int(answer.header["version"])
 
+    def ids(self, table: str) -> Integers:
+        """Return all ids of a table that have a row, ascending. Raises ServerError."""
+        answers = self._ask(self._links, [({"op": "ids", "table": table}, {})] * self.servers)
+        return numpy.sort(numpy.concatenate([answer.arrays[IDS + table] for answer in answers]))
+
     def status(self) -> list[Header]:
         """Return what each server tells of itself: version, newest whole checkpoint (-1: none), and rows and memory of its tables."""
         return [answer.header for answer in self._ask(self._links, [({"op": "status"}, {})] * self.servers)]
@@ -255,7 +264,8 @@ class Client:
         joined = {
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
-        return Pulled(min(int(answer.header["version"]) for answer in answers), parameters, joined)
+        versions = [int(answer.header["version"]) for answer in answers]
+        return Pulled(min(versions), max(versions), parameters, joined)
 
     def _check_definition(self) -> None:
         """Refuse to wait for servers to be defined: they may wait for this very client."""

@@ -10,6 +10,7 @@ number of servers) is looked at again after each step of the order; a message th
     draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
+    ids {table}                                     {version}, the ids that have a row
     status                                          {version, completed, applied, tables, is_alone}
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
@@ -438,6 +439,10 @@ class Server:
             self._add({"checkpoint": self.shard.version})
         return {"version": self.shard.version}, {}
 
+    def _ids(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        table = str(message.header.get("table"))
+        return {"version": self.shard.version}, {IDS + table: self.shard.ids_of(table)}
+
     def _status(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         tables = {}
         for name, table in self.shard.tables.items():
@@ -658,6 +663,7 @@ _OPS: dict[str, Any] = {
     "draft": Server._draft,
     "commit": Server._commit,
     "checkpoint": Server._checkpoint,
+    "ids": Server._ids,
     "status": Server._status,
     "follow": Server._follow,
     "saved": Server._share_message,

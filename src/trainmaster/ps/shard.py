@@ -123,6 +123,10 @@ class Shard:
             pulled[DENSE + name] = self.dense[name].copy()  # it may wait to be sent while a push comes
         return pulled
 
+    def ids_of(self, table: str) -> NDArray[numpy.int64]:
+        """Return the ids that have a row here, ascending. Raises BadPush."""
+        return self._table(table).ids()
+
     def is_late(self, name: Name) -> bool:
         """Tell whether a push came to its end, or can come to none, as a newer attempt of its task is there."""
         task, *number = name

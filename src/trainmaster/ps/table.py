@@ -130,6 +130,10 @@ class Table:
         """Remove the rows of these ids, which must differ from each other, and return how many there were. Raises BadIds."""
         return len(self._index.remove(self._distinct(self._checked_ids(ids))))
 
+    def ids(self) -> Integers:
+        """Return the ids that have a row, ascending."""
+        return numpy.sort(self._index.ids(self._index.rows()))
+
     def blocks(self, rows: int = _BATCH) -> Iterator[Block]:
         """Yield all rows, in copies of up to so many. What the table does meanwhile may or may not be in them."""
         all_rows = self._index.rows()

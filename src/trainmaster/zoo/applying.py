@@ -38,6 +38,7 @@ def evaluate(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any
     )
     first = evaluation.first_batch()
     model.build(first.features)
+    model.leave_tables()
     step = initialise(model, flags["checkpoint_dir_for_init"])
     evaluation.run(step)
     evaluation.finish()
@@ -72,6 +73,7 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
         for batch in window_batches(window, feed):
             if not examples:
                 model.build(batch.features)
+                model.leave_tables()
                 initialise(model, flags["checkpoint_dir_for_init"])
             predictions = model.numbers(model.outputs(batch.features))
             if processor is not None:

@@ -24,7 +24,7 @@ class Evaluation:
     def run(self, step: int) -> dict[str, float]:
         """Evaluate the model as it is after `step` steps. Print and report the metrics, and return those that are one number by name."""
         self._metrics.reset()
-        for batch in self._batches():
+        for batch in self.batches():
             self._metrics.update(batch.labels, self._model.outputs(batch.features), batch.size)
         results = self._metrics.results()
         print(f"Evaluation metrics[step={step}]: {results}", flush=True)
@@ -34,9 +34,10 @@ class Evaluation:
 
     def first_batch(self) -> Batch:
         """Return a batch, by which a model can be built."""
-        return next(self._batches())
+        return next(self.batches())
 
-    def _batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Batch]:
+        """Yield all of the validation data."""
         windows, form = self._whole.windows(self._size), self._whole.form
         record = windows.first_record()
         if record is None:

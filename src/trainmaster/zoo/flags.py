@@ -63,6 +63,7 @@ FLAGS = (
     Flag("log_loss_steps", int, 100, "print the loss after each so many steps; 0: never", (TRAIN,)),
     Flag("max_step", int, 0, "stop after so many steps; 0: when the data have ended", (TRAIN,)),
     Flag("distribution_strategy", str, SINGLE, "how several workers train one model", choices=STRATEGIES),
+    Flag("num_ps_pods", int, 0, "the number of parameter servers; 0: as many as the job's role ps has", (TRAIN,)),
     Flag("get_model_steps", int, 1, "fetch parameters from the servers at each so many steps", (TRAIN,), least=1),
     Flag("grads_to_wait", int, 1, "the number of workers' gradients that the servers apply at once", (TRAIN,), least=1),
     Flag("sync_version_tolerance", int, 0, "how many versions gradients may be behind the servers' parameters", (TRAIN,)),

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import model_file
 from .errors import BadModel
-from .flags import EVALUATE, PARAMETER_SERVER, TRAIN, parse
+from .flags import EVALUATE, TRAIN, parse
 from .params import parse_params
 
 
@@ -27,12 +27,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(task: str, flags: dict[str, Any]) -> int:
-    if flags["distribution_strategy"] == PARAMETER_SERVER:
-        raise BadModel(
-            "this program cannot train with parameter servers yet",
-            place=f"--distribution_strategy {PARAMETER_SERVER}",
-            mend="use Local or AllreduceStrategy",
-        )
     has_evaluation = task == TRAIN and bool(flags["validation_data"] or os.environ.get("TRAINMASTER_INPUT_VALIDATION"))
     model_params = parse_params(flags["model_params"], "model_params")
     reader_params = parse_params(flags["data_reader_params"], "data_reader_params")

@@ -27,9 +27,9 @@ from .data.batches import Batch, batches
 from .data.records import Windows
 from .errors import BadModel
 from .evaluating import Evaluation
-from .flags import ALLREDUCE
+from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
-from .models.strategies import begun
+from .models.strategies import begun, use_tables
 from .modes import Mode
 from .reading import reader_of, whole_of
 from .starting import initialise, restore
@@ -38,7 +38,7 @@ _ALL = 10**9  # checkpoints that are kept where all are
 
 
 class Diverged(Exception):
-    """The loss is not a number."""
+    """The loss is not a finite number."""
 
 
 class Unexported(Exception):
@@ -101,10 +101,11 @@ class Training:
     def __init__(self, flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> None:
         self._flags, self._model, self._say = flags, model, say
         parts = model.parts
-        is_shared = flags["distribution_strategy"] == ALLREDUCE and runtime.task().world > 1
+        self._has_servers = flags["distribution_strategy"] == PARAMETER_SERVER
+        is_shared = flags["distribution_strategy"] != SINGLE and runtime.task().world > 1
         size, self._ledger = flags["minibatch_size"], set[int]()
         self._checkpoints, self._meter = Checkpoints(flags), Meter()
-        self._loaded = self._checkpoints.load()
+        self._loaded = None if self._has_servers else self._checkpoints.load()  # servers restore their own
         source, form = reader_of("training", flags, parts, params, is_shared)
         is_counted = bool(os.environ.get("TRAINMASTER_SOCKET")) and not parts.custom_data_reader
         if self._loaded is not None:
@@ -165,6 +166,7 @@ class Training:
                 raise BadModel("no records are left for this worker, and its model has no form without one",
                                mend="have the model built by custom_model()")  # fmt: skip
             restore(model, self._loaded)  # which builds it, and has no optimizer yet
+        use_tables(flags["distribution_strategy"], model, flags["embedding_size"], self._say)
         model.prepare_training()
         if self._loaded is not None:
             restore(model, self._loaded)
@@ -172,7 +174,7 @@ class Training:
             self._say(f"going on from the checkpoint of step {step}")
         elif flags["checkpoint_dir_for_init"]:
             step = initialise(model, flags["checkpoint_dir_for_init"])
-        self._strategy = begun(flags["distribution_strategy"], model, self._windows, step)
+        self._strategy = begun(flags, model, self._windows, self._loaded, step, self._say)
         self._seen = self._begun_at = self._strategy.steps
         return first
 
@@ -208,8 +210,8 @@ class Training:
         before = self._strategy.steps
         self._callbacks.call("on_train_batch_begin", before)
         loss, parts = self._strategy.step(batch)
-        if math.isnan(loss):
-            raise Diverged(f"the loss of step {before + 1} is NaN")
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss of step {before + 1} is {'NaN' if math.isnan(loss) else loss}")
         if self._strategy.is_counted:
             batch.used()  # before a checkpoint, which has what this batch changed
             self._losses.append(loss)
@@ -247,13 +249,14 @@ class Training:
     def _evaluate(self, rank: int) -> None:
         if self._evaluation is None or rank or self._evaluated == self._strategy.steps:
             return
-        with runtime.phase("evaluating"):
-            self._results = {f"val_{name}": value for name, value in self._evaluation.run(self._strategy.steps).items()}
-        self._evaluated = self._strategy.steps
+        with runtime.phase("evaluating"), self._strategy.evaluating(self._evaluation) as step:
+            self._results = {f"val_{name}": value for name, value in self._evaluation.run(step).items()}
+        self._evaluated = step
 
     def _save(self, rank: int) -> None:
-        state = {**self._model.state(), "ledger": sorted(self._ledger)}
-        self._checkpoints.save(self._strategy.steps, state, rank)
+        state = self._strategy.state()
+        if state is not None:
+            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
         self._saved = self._strategy.steps
 
     def _end(self, rank: int) -> None:
@@ -263,6 +266,7 @@ class Training:
             raise BadModel("the training data have no records")
         if self._saved < steps and (steps > self._begun_at or self._loaded is None):
             self._save(rank)
+            self._strategy.keep()
         if self._evaluation is not None:
             self._evaluate(rank)
             self._evaluation.finish()

@@ -269,6 +269,8 @@ class _Builder:
         words = ["python", "-m", "trainmaster.zoo", self.verb, "--model_zoo", zoo]
         words += self._rewritten([name for name in names if name not in own])
         words += ["--distribution_strategy", self.strategy]
+        if count(self.servers):  # a worker that restarts alone is told of its own round's tasks only
+            words += ["--num_ps_pods", self.servers.text]
         if self._has("checkpoint_dir_for_init"):
             words += ["--checkpoint_dir_for_init", self._beginning()]
         return words, self.words["model_def"]

@@ -13,6 +13,7 @@ import numpy
 from ..errors import BadModel
 from ..model_file import ModelFile, place_of
 from . import losses
+from .keras_tables import KerasTables, own_layers, read_unbounded, to_weights
 
 BACKENDS = ("tensorflow", "torch")
 WEIGHTS_FILES = (".keras", ".weights.h5", ".h5")
@@ -33,8 +34,9 @@ class KerasModel:
         self.model, self.parts = model, parts
         self.optimizer: Any = None
         self._example: Any = None  # features of one example
+        self._predict = self.predict_by_torch
         self._step = self._by_tensorflow() if self.backend == "tensorflow" else self._step_by_torch
-        self._predict = self._predict_plainly
+        self.tables: Any = None  # KerasTables, where servers have its parameters
 
     # -- its data --
 
@@ -70,6 +72,19 @@ class KerasModel:
             )
         self.optimizer = self.model.optimizer = optimizer
         self.optimizer.build(self.model.trainable_variables)
+
+    def has_tables(self) -> bool:
+        """Tell whether the model has embeddings with tables of their own accord."""
+        return bool(own_layers(self.model))
+
+    def use_tables(self, limit: int | None, say: Callable[[str], None]) -> None:
+        """Have its parameters and tables kept by a client of servers from now on. `limit`: see `KerasTables`."""
+        self.tables = KerasTables(self, limit, say)
+
+    def leave_tables(self) -> None:
+        """Put weights in place of tables, to be loaded: for a model that is not trained."""
+        if self.has_tables():
+            self.model = to_weights(self.model)
 
     def check_loss(self, features: Any, labels: Any, size: int) -> None:
         """Raise BadModel where the loss has a wrong shape for a batch."""
@@ -121,9 +136,9 @@ class KerasModel:
 
     def outputs(self, features: Any) -> Any:
         """Return the model's outputs for a batch, as tensors."""
-        return self._predict(features)
+        return self._predict(features) if self.tables is None else self.tables.outputs(features)
 
-    def _predict_plainly(self, features: Any) -> Any:
+    def predict_by_torch(self, features: Any) -> Any:
         import torch
 
         with torch.no_grad():
@@ -165,22 +180,30 @@ class KerasModel:
         """Take the weights of a file. Raises BadModel."""
         try:
             self.model.load_weights(path)
+            read_unbounded(self.model, os.path.dirname(path))
+        except BadModel:
+            raise
         except (ValueError, OSError, KeyError) as error:
             raise BadModel(
                 f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
             ) from None
 
     def export(self, directory: str) -> list[str]:
-        """Write the model into a directory, for plain Keras and TensorFlow. Return the paths. A path is there once it is whole."""
+        """Write the model into a directory, for plain Keras and TensorFlow. Return the paths. A path is there once it is whole.
+
+        Tables are weights there. One without an input_dim has files of its own beside the model, which then is no SavedModel.
+        """
         os.makedirs(directory, exist_ok=True)
+        model = self.model if self.tables is None else self.tables.filled()
         draft, path = os.path.join(directory, f".part-{MODEL_FILE}"), os.path.join(directory, MODEL_FILE)
-        self.model.save(draft)
+        model.save(draft)
         os.replace(draft, path)
-        if self.backend != "tensorflow":
-            return [path]
+        others = [] if self.tables is None else self.tables.write_unbounded(directory)
+        if self.backend != "tensorflow" or others:
+            return [path, *others]
         draft, saved = os.path.join(directory, f".part-{SAVED_MODEL}"), os.path.join(directory, SAVED_MODEL)
         shutil.rmtree(draft, ignore_errors=True)
-        self.model.export(draft, verbose=False, input_signature=self._signature())
+        model.export(draft, verbose=False, input_signature=self._signature())
         shutil.rmtree(saved, ignore_errors=True)
         os.rename(draft, saved)
         return [path, saved]

@@ -1,6 +1,6 @@
 """How a step of training comes about: by this worker alone, or by all members of the role together.
 
-    strategy = begun(name, model, windows, step)    # waits for the others; the model has their state then
+    strategy = begun(flags, model, windows, loaded, step, say)    # waits for the others; the model has their state then
     for batch in strategy.batches(batches): ...     # a batch may come again, and others' steps may come between two
         strategy.step(batch)
     strategy.finish()
@@ -11,28 +11,66 @@ does with gradients, and where parameters come from, is known here alone.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from ..data.batches import Batch
 from ..errors import BadModel
-from ..flags import ALLREDUCE, SINGLE
+from ..flags import ALLREDUCE, PARAMETER_SERVER, SINGLE
 
 Result = tuple[float, dict[str, float]]  # a loss, and its parts by name
 
 
-def begun(name: str, model: Any, windows: Any, step: int) -> Any:
-    """Begin a strategy. `step`: those that a checkpoint has behind it. Raises BadModel, SystemExit where the others have finished."""
+def use_tables(name: str, model: Any, limit: int, say: Any) -> None:
+    """Prepare a model that is built, and has no optimizer yet, for a strategy that keeps its parameters elsewhere. Raises BadModel."""
+    if name == PARAMETER_SERVER or (name == SINGLE and model.has_tables()):
+        model.use_tables(limit if name == PARAMETER_SERVER else None, say)
+    elif model.has_tables():
+        raise BadModel(
+            "embeddings with tables need parameter servers",
+            place=f"--distribution_strategy {name}",
+            mend=f"use {PARAMETER_SERVER}, or {SINGLE} with one worker, or the framework's own embedding layer",
+        )
+
+
+def begun(flags: dict[str, Any], model: Any, windows: Any, loaded: Any, step: int, say: Any) -> Any:
+    """Begin a strategy. `loaded`: a checkpoint, or None; `step`: those that it has behind it.
+
+    Raises BadModel, SystemExit where the others have finished.
+    """
+    name = flags["distribution_strategy"]
+    if model.tables is not None:
+        from .server_strategy import ServerStrategy
+
+        return ServerStrategy(model, windows, flags, None if loaded is None else loaded["tables"], say)
     if name == SINGLE:
         return Local(model, step)
-    if name != ALLREDUCE:
-        raise BadModel(
-            f"this program has no {name}", place="--distribution_strategy", mend=f"use {SINGLE} or {ALLREDUCE}"
-        )
+    assert name == ALLREDUCE
     return (KerasAllreduce if model.kind == "keras" else TorchAllreduce)(model, windows, step)
 
 
-class Local:
+class _Worker:
+    """A member that keeps all parameters itself."""
+
+    _model: Any
+    steps: int
+
+    @contextlib.contextmanager
+    def evaluating(self, evaluation: Any) -> Iterator[int]:
+        """Have the model evaluated as it is after the steps that are complete, whose number is returned."""
+        yield self.steps
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must have."""
+        state: dict[str, Any] = self._model.state()
+        return state
+
+    def keep(self) -> None:
+        """Do nothing: who has all saves it."""
+
+
+class Local(_Worker):
     """One worker, whose optimizer applies its own gradients."""
 
     rank, size = 0, 1
@@ -53,7 +91,7 @@ class Local:
         """Do nothing: nobody waits."""
 
 
-class KerasAllreduce:
+class KerasAllreduce(_Worker):
     """Members whose Keras optimizers apply the mean of their gradients. While there are no records for this one, it takes part without."""
 
     is_counted = True  # a step is done again until it is complete
@@ -66,7 +104,7 @@ class KerasAllreduce:
         windows.source = self._training.patient(windows.source)
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> int:  # type: ignore[override]  # read only
         return self._training.steps
 
     @property
@@ -89,7 +127,7 @@ class KerasAllreduce:
         self._training.finish()
 
 
-class TorchAllreduce:
+class TorchAllreduce(_Worker):
     """Members whose PyTorch optimizers apply the mean of their gradients. The batch of a step that was interrupted comes again."""
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
@@ -103,7 +141,7 @@ class TorchAllreduce:
         return self._training.is_counted
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> int:  # type: ignore[override]  # read only
         return self._training.steps
 
     @property

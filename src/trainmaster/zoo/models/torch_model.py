@@ -12,6 +12,7 @@ from ..data.torch_feed import TorchFeed
 from ..errors import BadModel
 from ..model_file import ModelFile, place_of, takes_parameters
 from . import losses
+from .torch_tables import TorchTables, own_modules, read_unbounded, to_weights
 
 MODEL_FILE, PROGRAM = "model.pt", "model.pt2"
 
@@ -24,10 +25,11 @@ class TorchModel:
     model_files = (MODEL_FILE,)
 
     def __init__(self, model: torch.nn.Module, parts: ModelFile) -> None:
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model, self.parts = model.to(self._device), parts
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model, self.parts = model.to(self.device), parts
         self.optimizer: Any = None
         self._example: Any = None  # features of one batch
+        self.tables: Any = None  # TorchTables, where servers have its parameters
 
     # -- its data --
 
@@ -55,15 +57,27 @@ class TorchModel:
         if not takes_parameters(self.parts.optimizer):
             mend = "write def optimizer(parameters): return torch.optim.SGD(parameters, lr=0.1)"
             raise BadModel("the optimizer of a PyTorch model must take its parameters", place=place, mend=mend)
-        optimizer = self.parts.optimizer(self.model.parameters())
+        optimizer = self.parts.optimizer(list(self.model.parameters()) or [torch.nn.Parameter(torch.zeros(0))])
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise BadModel(f"the optimizer is a {type(optimizer).__name__}, and one of PyTorch is due", place=place)
         self.optimizer = optimizer
         vars(self.model)["optimizer"] = optimizer  # for callbacks
 
+    def has_tables(self) -> bool:
+        """Tell whether the model has embeddings with tables of their own accord."""
+        return bool(own_modules(self.model))
+
+    def use_tables(self, limit: int | None, say: Any) -> None:
+        """Have its parameters and tables kept by a client of servers from now on. `limit`: see `TorchTables`."""
+        self.tables = TorchTables(self, limit, say)
+
+    def leave_tables(self) -> None:
+        """Put parameters in place of tables, to be loaded: for a model that is not trained."""
+        to_weights(self.model)
+
     def check_loss(self, features: Any, labels: Any, size: int) -> None:
         """Raise BadModel where the loss has a wrong shape for a batch."""
-        losses.check(self.parts.loss(self._placed(labels), self.outputs(features)), size, self.parts)
+        losses.check(self.parts.loss(self._placed(labels), self.outputs_of_model(features)), size, self.parts)
 
     def step(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
         """Train with a batch. Return the loss before it, and its parts by name where there are several."""
@@ -84,6 +98,10 @@ class TorchModel:
 
     def outputs(self, features: Any) -> Any:
         """Return the model's outputs for a batch, as tensors."""
+        return self.outputs_of_model(features) if self.tables is None else self.tables.outputs(features)
+
+    def outputs_of_model(self, features: Any) -> Any:
+        """Return them with the rows that the lookup in force gives."""
         self.model.eval()
         with torch.no_grad():
             return self.model(self._placed(features))
@@ -94,7 +112,7 @@ class TorchModel:
         return _mapped(lambda tensor: tensor.detach().cpu().numpy(), tensors)
 
     def _placed(self, tensors: Any) -> Any:
-        return _mapped(lambda tensor: tensor.to(self._device), tensors)
+        return _mapped(lambda tensor: tensor.to(self.device), tensors)
 
     # -- keeping --
 
@@ -116,6 +134,9 @@ class TorchModel:
         """Take the weights of a file with a state dict. Raises BadModel."""
         try:
             self.model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+            read_unbounded(self.model, os.path.dirname(path))
+        except BadModel:
+            raise
         except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own
             raise BadModel(
                 f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
@@ -128,10 +149,13 @@ class TorchModel:
         """
         os.makedirs(directory, exist_ok=True)
         paths = [os.path.join(directory, MODEL_FILE)]
+        if self.tables is not None:
+            self.tables.fill()
+            paths += self.tables.write_unbounded(directory)
         draft = os.path.join(directory, f".part-{MODEL_FILE}")
         torch.save(self.model.state_dict(), draft)
         os.replace(draft, paths[0])
-        if self._example is None:
+        if self._example is None or len(paths) > 1:
             return paths
         draft, path = os.path.join(directory, f".part-{PROGRAM}"), os.path.join(directory, PROGRAM)
         self.model.eval()

@@ -1,0 +1,92 @@
+"""Tables and parameters in this process: a client of parameter servers that needs no servers.
+
+It is `ps.client.Client` with the one share of one server, and whatever that does with a push is what servers do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from ...ps.client import Client, Identity
+from ...ps.order import decide
+from ...ps.shard import IDS, Draft, Shard
+from ...ps.specification import definition_of
+from ...ps.table import Block
+from ...ps.wire.connections import Message
+from ..errors import BadModel
+
+_TASK = "worker:0"
+
+
+class InProcess(Client):
+    """A client whose one server is a share in this process."""
+
+    def __init__(self) -> None:
+        super().__init__([""], Identity("", task=_TASK))
+        self._shard = Shard(0, 1)
+
+    def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
+        ((header, arrays),) = requests
+        shard, op = self._shard, header["op"]
+        answer: dict[str, Any] = {}
+        result: dict[str, Any] = {}
+        if op == "define":
+            if shard.definition is None:
+                shard.define(definition_of(header["definition"]), arrays)
+        elif op == "pull":
+            result = shard.pull(header["dense"], arrays, time.time())
+        elif op == "ids":
+            result = {IDS + header["table"]: shard.ids_of(header["table"])}
+        else:
+            assert op == "draft"
+            name = (_TASK, 1, header["step"])
+            shard.hold(Draft(name, header["base"], dict(arrays), header["rate"]))
+            decision = decide(shard, name)
+            for entry in decision.entries:
+                shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(time.time())})
+            answer["why"] = decision.why
+        return [Message({**answer, "version": shard.version}, result, 0)]
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a checkpoint must have, as arrays and numbers."""
+        shard = self._shard
+        tables = {}
+        for name, table in shard.tables.items():
+            blocks = list(table.blocks()) or [_empty(table)]
+            tables[name] = {
+                "ids": numpy.concatenate([block.ids for block in blocks]),
+                "values": numpy.concatenate([block.values for block in blocks]),
+                "slots": {
+                    slot: numpy.concatenate([block.slots[slot] for block in blocks]) for slot in table.optimizer.slots
+                },
+            }
+        return {
+            "version": shard.version, "dense": dict(shard.dense), "tables": tables,
+            "slots": {name: list(slots) for name, slots in shard.slots.items()},
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned, once all is defined. Raises BadModel where it is another model's."""
+        shard = self._shard
+        if {*state["dense"]} != {*shard.dense} or {*state["tables"]} != {*shard.tables}:
+            raise BadModel("the checkpoint is of another model: its parameters or tables have other names")
+        try:
+            for name, values in state["dense"].items():
+                shard.dense[name][...] = values
+                for slot, numbers in zip(shard.slots[name], state["slots"][name], strict=True):
+                    slot[...] = numbers
+            for name, table in state["tables"].items():
+                used = numpy.full(len(table["ids"]), int(time.time()), numpy.uint32)
+                shard.tables[name].load(Block(table["ids"], table["values"], table["slots"], used))
+        except ValueError as error:
+            raise BadModel(f"the checkpoint is of another model or optimizer: {error}") from None
+        shard.version = self.version = int(state["version"])
+
+
+def _empty(table: Any) -> Block:
+    rows = numpy.zeros((0, table.dimension), numpy.float32)
+    return Block(numpy.zeros(0, numpy.int64), rows, dict.fromkeys(table.optimizer.slots, rows), rows[:, 0])

@@ -1,0 +1,125 @@
+"""How embedding layers come to their rows.
+
+A *lookup* gives the rows of ids. The layers of a model use the one that is in force in their thread (`looking_up`); where there is none,
+each layer has rows of its own in this process. Two lookups exist, which the frameworks fill with their tensors:
+
+    Recording    notes the ids of each table, and gives zeros: so a step knows what to pull before it computes
+    Pulled       has distinct ids, ascending, and their rows; finds the place of each id by bisection
+
+Both are used while TensorFlow traces a function too: then ids and rows are symbolic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy
+
+from ...ps.optimizers import SGD
+from ...ps.specification import TableSpec
+from ...ps.table import Block, Table
+from ..errors import BadModel
+
+_in_force = threading.local()
+
+COMBINERS = ("sum", "mean", "sqrtn")
+
+
+class Recording:
+    """Notes the ids that layers look up. `zeros(ids, dimension)` makes the rows that they get."""
+
+    def __init__(self, zeros: Callable[[Any, int], Any]) -> None:
+        self._zeros = zeros
+        self.ids: dict[str, list[Any]] = {}
+
+    def rows(self, name: str, dimension: int, ids: Any) -> Any:
+        """Return zeros for ids, (n,)."""
+        self.ids.setdefault(name, []).append(ids)
+        return self._zeros(ids, dimension)
+
+
+class Pulled:
+    """Gives rows that were pulled. `tables`: ids, ascending, and rows of each; `take(ids, rows, wanted)` gives the rows of wanted ids."""
+
+    def __init__(self, tables: Mapping[str, tuple[Any, Any]], take: Callable[[Any, Any, Any], Any]) -> None:
+        self._tables, self._take = tables, take
+
+    def rows(self, name: str, dimension: int, ids: Any) -> Any:
+        """Return the rows of ids, (n, dimension)."""
+        if name not in self._tables:
+            raise BadModel(
+                f"the table {name} is looked up in training, and was not when the ids of the batch were gathered",
+                mend="look up the same tables whether the model trains or not",
+            )
+        return self._take(*self._tables[name], ids)
+
+
+@contextlib.contextmanager
+def looking_up(lookup: Recording | Pulled) -> Iterator[None]:
+    """Have the layers that are called in this thread use a lookup."""
+    former = getattr(_in_force, "lookup", None)
+    _in_force.lookup = lookup
+    try:
+        yield
+    finally:
+        _in_force.lookup = former
+
+
+def lookup_in_force() -> Recording | Pulled | None:
+    lookup: Recording | Pulled | None = getattr(_in_force, "lookup", None)
+    return lookup
+
+
+def checked(name: str, spec: TableSpec, distinct: Any) -> Any:
+    """Return ids, ascending, that the table may have. Raises BadModel."""
+    if len(distinct) and int(distinct[0]) < 0:
+        raise BadModel(
+            f"the table {name} got the id {int(distinct[0])}, and ids must not be negative",
+            mend="have the feed give another id for what is missing or unknown",
+        )
+    if spec.input_dim is not None and len(distinct) and int(distinct[-1]) >= spec.input_dim:
+        raise BadModel(
+            f"the table {name} got the id {int(distinct[-1])}, and its ids are 0 to {spec.input_dim - 1}",
+            mend=f"give it an input_dim of at least {int(distinct[-1]) + 1}, or take ids modulo its input_dim",
+        )
+    return distinct
+
+
+class OwnRows:
+    """Rows of one layer in this process, for a model that is called outside of the worker program's steps. They are not trained.
+
+    `layer` has `name` and `spec`, which are looked at when rows are first asked for.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self._table: Table | None = None
+
+    def pull(self, ids: Any) -> Any:
+        """Return the rows of ids, (n,), as an array (n, dimension). Raises BadModel."""
+        ids = numpy.asarray(ids, numpy.int64)
+        checked(self._layer.name, self._layer.spec, numpy.unique(ids))
+        return self._made().pull(ids)
+
+    def load(self, ids: Any, rows: Any) -> None:
+        """Take rows in, in place of those with the same ids."""
+        self._made().load(Block(ids, rows, {}, numpy.zeros(len(ids), numpy.uint32)))
+
+    def _made(self) -> Table:
+        if self._table is None:
+            name, spec = self._layer.name, self._layer.spec
+            self._table = Table(name, spec.dimension, spec.initializer, SGD(), seed=spec.seed, input_dim=spec.input_dim)
+        return self._table
+
+
+OTHER_IDS = "the model looks up other ids in training than when the ids of the batch were gathered"
+
+
+def is_trained_elsewhere(name: str) -> BadModel:
+    return BadModel(
+        f"the table {name} is trained by `python -m trainmaster.zoo train` alone, not by the model's own fit or optimizer",
+        mend="train with that program, or use the framework's own embedding layer",
+    )

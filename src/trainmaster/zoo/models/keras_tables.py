@@ -1,0 +1,290 @@
+"""A Keras model whose parameters and tables are kept by parameter servers: what a step computes. Importing this module imports keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy
+
+from ...ps.specification import TableSpec
+from ..embeddings import files
+from ..embeddings.contents import all_rows, rows_of
+from ..embeddings.initial import are_initial, of_keras
+from ..embeddings.keras_layer import Embedding, Moved, take, zeros
+from ..embeddings.lookups import Pulled, Recording, checked, looking_up
+from ..errors import BadModel
+from . import server_optimizers
+
+Arrays = dict[str, Any]
+
+
+def own_layers(model: Any) -> list[Any]:
+    """Return the layers of a model that have a table of their own accord."""
+    layers = model._flatten_layers(include_self=False, recursive=True)
+    return list({id(layer): layer for layer in layers if isinstance(layer, Embedding)}.values())
+
+
+def to_weights(model: Any) -> Any:
+    """Return the model with weights in place of those tables that have an input_dim, to be loaded or assigned.
+
+    A functional model gets Keras's own layers where these can do the same, and is another object then.
+    """
+    bounded = [layer for layer in own_layers(model) if layer.input_dim is not None]
+    if (
+        bounded
+        and isinstance(model, keras.src.models.Functional)
+        and all(_is_plain(layer) for layer in own_layers(model))
+    ):
+        plain: dict[int, Any] = {}  # by the layer that it replaces
+
+        def chosen(layer: Any) -> Any:
+            if not isinstance(layer, Embedding):
+                return layer
+            return plain.setdefault(id(layer), _plain_layer(layer))
+
+        return keras.models.clone_model(model, clone_function=chosen)
+    for layer in bounded:
+        layer.take_weights(None)
+    return model
+
+
+def _is_plain(layer: Any) -> bool:
+    return layer.input_dim is not None and layer.takes == "dense" and not (layer.mask_zero and layer.combiner)
+
+
+def _plain_layer(layer: Any) -> Any:
+    name = layer.name if layer.combiner is None else f"{layer.name}_rows"
+    rows = keras.layers.Embedding(layer.input_dim, layer.output_dim, mask_zero=layer.mask_zero, name=name)
+    rows.build()
+    if layer.combiner is None:
+        return rows
+    ids = keras.Input(layer.input.shape[1:], dtype=layer.input.dtype, name=f"{layer.name}_ids")
+    vectors = rows(ids)
+    if layer.combiner == "mean":
+        return keras.Model(ids, keras.ops.mean(vectors, axis=-2), name=layer.name)
+    total = keras.ops.sum(vectors, axis=-2)
+    if layer.combiner == "sqrtn":
+        count = layer.input.shape[-1]
+        if count is None:
+            count = keras.ops.cast(keras.ops.shape(vectors)[-2], vectors.dtype)
+        total = total / keras.ops.sqrt(keras.ops.cast(count, vectors.dtype))
+    return keras.Model(ids, total, name=layer.name)
+
+
+class KerasTables:
+    """The parameters and tables of a model that is built. `limit`: the bytes above which a layer of Keras gets a table; None: none does.
+
+    `source` is the client that has the tables. While `snapshot` is there, rows are taken from it alone.
+    """
+
+    def __init__(self, model: Any, limit: int | None, say: Callable[[str], None]) -> None:
+        self._model = model
+        layers = [*own_layers(model.model), *(_moved(model.model, limit, say) if limit is not None else [])]
+        self._layers: dict[str, Any] = {}
+        for layer in layers:
+            if self._layers.setdefault(layer.name, layer) is not layer:
+                raise BadModel(f"two embeddings are named {layer.name}", mend="give each a name of its own")
+        self.specs: dict[str, TableSpec] = {layer.name: layer.spec for layer in layers}
+        self.source: Any = None
+        self.snapshot: dict[str, tuple[Any, Any]] | None = None
+        self._filled: Any = None
+        if model.backend == "tensorflow":
+            self._ids, self._gradients, self._outputs = self._by_tensorflow()
+        else:
+            self._ids, self._gradients, self._outputs = self._record, self._gradients_by_torch, self._outputs_by_torch
+
+    # -- parameters --
+
+    def dense(self) -> Arrays:
+        """Return the parameters that are trained, by name."""
+        return {name: keras.ops.convert_to_numpy(variable) for name, variable in self._variables().items()}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        variables = self._variables()
+        for name, value in values.items():
+            variables[name].assign(value)
+
+    def optimizer(self) -> tuple[dict[str, Any], float | None]:
+        """Return the optimizer for servers, and the limit of the gradients' norm. Raises BadModel."""
+        return server_optimizers.of_keras(self._model.optimizer, self.rate(0))
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of the step behind `step` others."""
+        rate = self._model.optimizer._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(step)
+        return float(keras.ops.convert_to_numpy(rate))
+
+    def _variables(self) -> dict[str, Any]:
+        variables: dict[str, Any] = {}
+        for variable in self._model.model.trainable_variables:
+            name, number = variable.path, 1
+            while name in variables:
+                number += 1
+                name = f"{variable.path}#{number}"
+            variables[name] = variable
+        return variables
+
+    # -- a step --
+
+    def ids(self, features: Any) -> Arrays:
+        """Return the distinct ids of each table in a batch, ascending. Raises BadModel for one that the table cannot have."""
+        if not self.specs:
+            return {}
+        return {
+            name: checked(name, self.specs[name], numpy.unique(keras.ops.convert_to_numpy(ids)))
+            for name, ids in self._ids(features).items()
+        }
+
+    def gradients(
+        self, features: Any, labels: Any, ids: Arrays, rows: Arrays
+    ) -> tuple[float, dict[str, float], Arrays, Arrays]:
+        """Return the loss of a batch, its parts, and the gradients of parameters and of the rows of the distinct ids."""
+        total, parts, dense, of_rows = self._gradients(features, labels, *_tensors(ids, rows))
+        numbers = keras.ops.convert_to_numpy
+        return (
+            float(total), {name: float(part) for name, part in parts.items()},
+            {name: numbers(gradient) for name, gradient in zip(self._variables(), dense, strict=True)},
+            {name: numbers(gradient) for name, gradient in of_rows.items()},
+        )  # fmt: skip
+
+    def outputs(self, features: Any) -> Any:
+        """Return the model's outputs, as tensors, with the rows of the snapshot, or those that the tables have now."""
+        ids = self.ids(features)
+        if self.snapshot is None:
+            rows = self.source.pull(dense=False, rows=ids).rows if ids else {}
+        else:
+            rows = {}
+            for name, distinct in ids.items():
+                known, values = self.snapshot[name]
+                rows[name] = values[numpy.searchsorted(known, distinct)]
+        return self._outputs(features, *_tensors(ids, rows))
+
+    def _record(self, features: Any) -> Arrays:
+        recording = Recording(zeros)
+        with looking_up(recording):
+            self._model.predict_by_torch(features)
+        return {name: keras.ops.concatenate(ids) for name, ids in recording.ids.items()}
+
+    def _by_tensorflow(self) -> tuple[Any, Any, Any]:
+        import tensorflow as tf
+
+        def gradients(features: Any, labels: Any, ids: Arrays, rows: Arrays) -> Any:
+            with tf.GradientTape() as tape, looking_up(Pulled(_pairs(ids, rows), take)):
+                tape.watch(rows)
+                total, parts = self._model.loss_of(features, labels)
+            variables = [variable.value for variable in self._model.model.trainable_variables]
+            dense, of_rows = tape.gradient(total, (variables, rows), unconnected_gradients="zero")
+            return total, parts, *tf.nest.map_structure(tf.convert_to_tensor, (dense, of_rows))
+
+        def outputs(features: Any, ids: Arrays, rows: Arrays) -> Any:
+            with looking_up(Pulled(_pairs(ids, rows), take)):
+                return self._model.model(features, training=False)
+
+        def record(features: Any) -> Any:  # of the traced model only what the ids need is run
+            recording = Recording(zeros)
+            with looking_up(recording):
+                self._model.model(features, training=False)
+            return {name: tf.concat(ids, 0) for name, ids in recording.ids.items()}
+
+        return (
+            tf.function(record, reduce_retracing=True), tf.function(gradients, reduce_retracing=True),
+            tf.function(outputs, reduce_retracing=True),
+        )  # fmt: skip
+
+    def _gradients_by_torch(self, features: Any, labels: Any, ids: Arrays, rows: Arrays) -> Any:
+        self._model.model.zero_grad()
+        for tensor in rows.values():
+            tensor.requires_grad_()
+        with looking_up(Pulled(_pairs(ids, rows), take)):
+            total, parts = self._model.loss_of(features, labels)
+        total.backward()
+        variables = [variable.value for variable in self._model.model.trainable_variables]
+        dense = [value.new_zeros(value.shape) if value.grad is None else value.grad for value in variables]
+        of_rows = {
+            name: tensor.grad if tensor.grad is not None else tensor.new_zeros(tensor.shape)
+            for name, tensor in rows.items()
+        }
+        return total.detach(), {name: part.detach() for name, part in parts.items()}, dense, of_rows
+
+    def _outputs_by_torch(self, features: Any, ids: Arrays, rows: Arrays) -> Any:
+        with looking_up(Pulled(_pairs(ids, rows), take)):
+            return self._model.predict_by_torch(features)
+
+    # -- the model without tables --
+
+    def filled(self) -> Any:
+        """Return the model with its tables as weights, whose rows are what `source` has."""
+        bounded = {name: spec for name, spec in self.specs.items() if spec.input_dim is not None}
+        rows = {name: all_rows(self.source, name, spec) for name, spec in bounded.items()}
+        for name in bounded:
+            if isinstance(self._layers[name], Moved):
+                self._layers[name].take_weights(rows[name])
+        if self._filled is None:
+            self._filled = to_weights(self._model.model)
+        for layer in self._filled._flatten_layers(include_self=False, recursive=True):
+            table = layer.name.removesuffix("_rows")
+            if table in bounded and hasattr(layer, "embeddings"):
+                layer.embeddings.assign(rows[table])
+        return self._filled
+
+    def write_unbounded(self, directory: str) -> list[str]:
+        """Write the tables without an input_dim beside an exported model, and return the paths."""
+        paths = []
+        for name, spec in self.specs.items():
+            if spec.input_dim is None:
+                ids = self.source.ids(name)
+                paths += files.write(directory, name, ids, rows_of(self.source, name, ids, spec.dimension))
+        return paths
+
+
+def read_unbounded(model: Any, directory: str) -> None:
+    """Give the layers without an input_dim the rows that lie beside an exported model. Raises BadModel."""
+    for layer in own_layers(model):
+        if layer.input_dim is None:
+            layer.own.load(*files.read(directory, layer.name))
+
+
+def _moved(model: Any, limit: int, say: Callable[[str], None]) -> list[Moved]:
+    """Give the large embeddings of Keras tables, and return these."""
+    moved = []
+    for layer in model._flatten_layers(include_self=False, recursive=True):
+        if (
+            type(layer) is not keras.layers.Embedding
+            or not layer.built
+            or layer.quantization_mode
+            or layer.lora_enabled
+        ):
+            continue
+        size = 4 * layer.input_dim * layer.output_dim
+        if size <= limit or not layer.trainable or layer._embeddings is None:
+            continue
+        if layer.embeddings_constraint is not None or layer.embeddings_regularizer is not None:
+            say(f"the embedding {layer.name} stays with the dense parameters: it has a constraint or a regularizer")
+            continue
+        try:
+            initializer, seed = of_keras(layer.embeddings_initializer, layer.input_dim, layer.output_dim, layer.name)
+        except BadModel as error:
+            say(f"the embedding {layer.name} stays with the dense parameters: {error.message}")
+            continue
+        if not are_initial(keras.ops.convert_to_numpy(layer._embeddings), initializer):
+            say(
+                f"the embedding {layer.name} stays with the dense parameters: its rows are not those of its initializer"
+            )
+            continue
+        moved.append(Moved(layer, TableSpec(layer.output_dim, initializer, layer.input_dim, seed)))
+        say(f"the embedding {layer.name} of {size:,} bytes lies on the parameter servers")
+    return moved
+
+
+def _tensors(ids: Arrays, rows: Arrays) -> tuple[Arrays, Arrays]:
+    to_tensor = keras.ops.convert_to_tensor
+    return {name: to_tensor(array) for name, array in ids.items()}, {
+        name: to_tensor(array) for name, array in rows.items()
+    }
+
+
+def _pairs(ids: Arrays, rows: Arrays) -> dict[str, tuple[Any, Any]]:
+    return {name: (ids[name], rows[name]) for name in rows}

@@ -1,0 +1,275 @@
+"""Training with parameter servers, or, by one worker whose model has tables, with a share of a server in its own process.
+
+*A step* pulls the rows of the batch's ids, and at each `get_model_steps` the parameters, computes, and pushes the gradients: one round trip
+each. A push that is refused as stale is made again, of fresh parameters. The number of steps is the servers' version.
+
+*The next batch* is read while a step runs, in a thread, and where updates need not be strictly synchronous its rows are prefetched. What
+reading it reports as done is held back until the step's push is acknowledged.
+
+*Weights that no gradient changes* (of batch normalization) are each worker's own; worker 0's are those that are evaluated and exported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+
+from ... import runtime
+from ...ps.client import Client, Pulled, Refused, ServerError
+from ...ps.job import BadPlace, from_job
+from ...ps.specification import BadDefinition, Updates
+from ...runtime import inputs
+from ..data.batches import Batch
+from ..embeddings.in_process import InProcess
+from ..errors import BadModel
+from ..flags import PARAMETER_SERVER
+
+Result = tuple[float, dict[str, float]]
+_ALIKE_TRIES = 100  # pulls until all servers are of one version
+_LOOK_AGAIN = 0.05  # s
+
+
+class ServerStrategy:
+    """`model` uses tables. `state`: what a checkpoint has of those of this process, or None."""
+
+    def __init__(self, model: Any, windows: Any, flags: dict[str, Any], state: Any, say: Callable[[str], None]) -> None:
+        self._model, self._flags, self._say = model, flags, say
+        self._tables = model.tables
+        task = runtime.task()
+        self.rank, self.size = task.index, task.world
+        self.is_counted = True  # whether the last batch was pushed
+        is_shared = flags["distribution_strategy"] == PARAMETER_SERVER
+        updates = _updates(flags) if is_shared else Updates()
+        self._can_prefetch = is_shared and updates.tolerance != 0
+        self._get_model_steps = flags["get_model_steps"] if is_shared else 1
+        self._client = _client_of_job(flags["num_ps_pods"]) if is_shared else InProcess()
+        self._define(updates)
+        if state is not None:
+            assert isinstance(self._client, InProcess)
+            self._client.restore(state)
+        self._tables.source = self._client
+        self._dense_version = self._pull_dense()
+        self._dense_age = 0  # batches since then
+        self._ahead: _Ahead | None = None
+        self._prefetched: tuple[Batch, dict[str, Any], Any] | None = None
+        self._held = _HeldReports(windows)
+        # A custom reader may not like another thread. With tables in this process checkpoints say which shards are done.
+        self._can_look_ahead = is_shared and model.parts.custom_data_reader is None
+        inputs.report_at_once()
+
+    @property
+    def steps(self) -> int:
+        return self._client.version
+
+    def _define(self, updates: Updates) -> None:
+        optimizer, limit = self._tables.optimizer()
+        if limit is not None:
+            updates = Updates(**{**vars(updates), "clip_norm": limit})
+        try:
+            version = self._client.define(self._tables.dense(), self._tables.specs, optimizer, updates)
+        except (BadDefinition, ServerError) as error:
+            raise BadModel(f"the parameter servers cannot take the model: {error}") from None
+        if version:
+            self._say(f"going on from version {version} of the parameter servers")
+
+    # -- batches --
+
+    def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        if not self._can_look_ahead:
+            yield from batches
+            return
+        batch = next(batches, None)
+        while batch is not None:
+            self._held.hold()
+            ahead = self._ahead = _Ahead(batches)
+            yield batch._replace(used=_nothing)  # asking for the next one tells it, in the thread
+            self._held.release()
+            batch = ahead.result()
+
+    def step(self, batch: Batch) -> Result:
+        """Train with a batch. Return the loss before it, and its parts. Nothing is pushed where the loss is not finite."""
+        ids, pulled = self._pulled_for(batch)
+        while True:
+            self._prefetch()
+            loss, parts, dense, rows = self._tables.gradients(batch.features, batch.labels, ids, pulled.rows)
+            self.is_counted = math.isfinite(loss)
+            if not self.is_counted:
+                return loss, parts
+            base = min(self._dense_version, pulled.version) if ids else self._dense_version
+            gradients = {name: (ids[name], gradient) for name, gradient in rows.items()}
+            rate = self._tables.rate(self.steps)
+            try:
+                self._client.push(base, dense, gradients, learning_rate=rate)
+            except Refused:
+                self._dense_version, self._dense_age = self._pull_dense(), 0
+                pulled = self._client.pull(dense=False, rows=ids) if ids else pulled
+                continue
+            self._dense_age += 1
+            self._held.release()
+            return loss, parts
+
+    def _pulled_for(self, batch: Batch) -> tuple[dict[str, Any], Pulled]:
+        """Return the ids of a batch, and their rows. The parameters are pulled with them where that is due."""
+        is_due = self._dense_age >= self._get_model_steps
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None and prefetched[0].features is batch.features:
+            ids, rows = prefetched[1], prefetched[2].result()
+            pulled = self._client.pull() if is_due else rows
+        else:
+            ids = self._tables.ids(batch.features)
+            pulled = rows = (
+                self._client.pull(dense=is_due, rows=ids) if ids or is_due else Pulled(self.steps, self.steps)
+            )
+        if is_due:
+            self._tables.assign(pulled.dense)
+            self._dense_version, self._dense_age = pulled.version, 0
+        return ids, rows
+
+    def _prefetch(self) -> None:
+        """Begin to pull the rows of the next batch, where it is there already."""
+        batch = self._ahead.present() if self._can_prefetch and self._ahead is not None else None
+        if batch is not None and self._prefetched is None and self._tables.specs:
+            ids = self._tables.ids(batch.features)
+            self._prefetched = batch, ids, self._client.prefetch(rows=ids)
+
+    def _pull_dense(self) -> int:
+        pulled = self._client.pull()
+        self._tables.assign(pulled.dense)
+        return pulled.version
+
+    # -- between steps, and the end --
+
+    @contextlib.contextmanager
+    def evaluating(self, evaluation: Any) -> Iterator[int]:
+        """Have the model evaluated as it is in one version, which is returned: all rows that the evaluation needs are pulled at once."""
+        id_parts: dict[str, list[Any]] = {name: [] for name in self._tables.specs}
+        if id_parts:
+            for batch in evaluation.batches():
+                for name, ids in self._tables.ids(batch.features).items():
+                    id_parts[name].append(ids)
+        ids = {name: numpy.unique(numpy.concatenate(parts)) for name, parts in id_parts.items() if parts}
+        for _ in range(_ALIKE_TRIES):
+            pulled = self._client.pull(rows=ids)
+            if pulled.newest == pulled.version:
+                break
+        else:
+            self._say(f"the servers had versions {pulled.version} to {pulled.newest} while the model was evaluated")
+        self._tables.assign(pulled.dense)
+        self._dense_version, self._dense_age = pulled.version, 0
+        self._tables.snapshot = {name: (ids[name], pulled.rows[name]) for name in ids}
+        try:
+            yield pulled.version
+        finally:
+            self._tables.snapshot = None
+
+    def finish(self) -> None:
+        """Take the newest parameters. The others go on with what they have."""
+        self._held.release()
+        self._dense_version = self._pull_dense()
+
+    def state(self) -> dict[str, Any] | None:
+        """Return what a checkpoint must have of this worker. None: the servers make their own."""
+        if isinstance(self._client, InProcess):
+            return {**self._model.state(), "tables": self._client.state()}
+        return None
+
+    def keep(self) -> None:
+        """Have the servers keep the last version, and return once that is done."""
+        if self.rank or isinstance(self._client, InProcess):
+            return
+        try:
+            version = self._client.checkpoint()
+        except ServerError:  # they have no directory: nobody wants checkpoints
+            return
+        while any(status["completed"] < version for status in self._client.status()):
+            time.sleep(_LOOK_AGAIN)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class _Ahead:
+    """The next batch, which a thread reads. A thread that waits for more data when the program ends holds up nobody."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batch: Batch | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, args=(batches,), name="next-batch", daemon=True)
+        self._thread.start()
+
+    def _read(self, batches: Iterator[Batch]) -> None:
+        try:
+            self._batch = next(batches, None)
+        except BaseException as error:  # noqa: BLE001  it is raised where the batch is asked for
+            self._error = error
+
+    def present(self) -> Batch | None:
+        """Return the batch where it is there now."""
+        return None if self._thread.is_alive() else self._batch
+
+    def result(self) -> Batch | None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._batch
+
+
+class _HeldReports:
+    """The reports of shards that windows make while a step runs. What a window reports meanwhile was in that step's batch, or before it."""
+
+    def __init__(self, windows: Any) -> None:
+        self._report, self._lock = windows.done, threading.Lock()
+        self._kept: list[tuple[Any, int]] = []
+        self._is_held = False
+        windows.done = self._done
+
+    def hold(self) -> None:
+        with self._lock:
+            self._is_held = True
+
+    def release(self) -> None:
+        """Report what was held back, and hold back nothing until `hold`."""
+        with self._lock:
+            self._is_held = False
+            kept, self._kept = self._kept, []
+        for shard, records in kept:
+            self._report(shard, records)
+
+    def _done(self, shard: Any, records: int) -> None:
+        with self._lock:
+            if self._is_held:
+                self._kept.append((shard, records))
+                return
+        self._report(shard, records)
+
+
+def _client_of_job(servers: int) -> Client:
+    try:
+        return from_job(servers)
+    except BadPlace as error:
+        raise BadModel(str(error), place=f"--distribution_strategy {PARAMETER_SERVER}") from None
+
+
+def _updates(flags: dict[str, Any]) -> Updates:
+    tolerance, every = flags["sync_version_tolerance"], flags["get_model_steps"]
+    if not flags["use_async"] and every > tolerance + 1:
+        mend = f"give --use_async, or --sync_version_tolerance {every - 1} at least"
+        raise BadModel(
+            "gradients of parameters that are older than a version would be refused",
+            place=f"--get_model_steps {every}",
+            mend=mend,
+        )
+    return Updates(
+        grads_to_wait=flags["grads_to_wait"],
+        tolerance=None if flags["use_async"] else tolerance,
+        is_modulated=flags["lr_staleness_modulation"],
+        checkpoint_steps=flags["checkpoint_steps"],
+        keep_checkpoints=flags["keep_checkpoint_max"],
+    )

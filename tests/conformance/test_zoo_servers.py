@@ -1,0 +1,150 @@
+"""Jobs whose workers train one model on parameter servers: large embeddings lie there, records are counted exactly, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.engines import Engine, Submitted
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+RECORDS = 1200
+LIMIT = 300.0  # s; imports of TensorFlow on a machine with other work
+
+pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.needs("local-master")]
+
+
+def clicks(records: int, seed: int) -> str:
+    """Lines of CSV: three ids below 40 and a label that their weights make."""
+    weights, draw = [random.Random(0).gauss(0, 1.5) for _ in range(40)], random.Random(seed)
+    lines = ["a,b,c,label"]
+    for _ in range(records):
+        ids = [draw.randrange(13), 13 + draw.randrange(13), 26 + draw.randrange(14)]
+        lines.append(",".join(map(str, [*ids, int(sum(weights[number] for number in ids) > 0)])))
+    return "\n".join(lines) + "\n"
+
+
+def put_data(engine: Engine) -> None:
+    for part in range(4):
+        engine.put(f"data/{part}.csv", clicks(RECORDS // 4, part))
+    engine.put("validation/0.csv", clicks(200, 9))
+
+
+def submitted(
+    engine: Engine,
+    model: str,
+    flags: dict[str, Any],
+    workers: int = 2,
+    servers: int = 1,
+    epochs: int = 2,
+    dies: str = "-1 0",
+    **keys: Any,
+) -> Submitted:
+    """A job of `servers` and `workers`."""
+    put_data(engine)
+    flags = {
+        "model_zoo": PROGRAMS / "zoo", "model_def": f"clicks.{model}.custom_model", "minibatch_size": 40, "log_loss_steps": 10,
+        "distribution_strategy": "ParameterServerStrategy", "num_ps_pods": servers, **flags,
+    }  # fmt: skip
+    common = {"resources": {"cores": 0.05, "memory": "1GiB"}, "restart": {"scope": "task", "limit": 2}}
+    roles = {
+        "ps": {
+            "command": [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)], "replicas": servers, "ports": ["ps"],
+            "counts": False, **common,
+        },
+        "worker": {
+            "command": [sys.executable, "-m", "trainmaster.zoo", "train", *(f"--{name}={value}" for name, value in flags.items())],
+            "replicas": workers, "env": {"DIES": dies, **keys.pop("env", {})}, "threads": 1, **common,
+        },
+    }  # fmt: skip
+    inputs = {
+        "training": {"url": engine.place("data"), "as": "shards", "format": "csv", "epochs": epochs},
+        "validation": {"url": engine.place("validation"), "as": "download", "split": "whole"},
+    }
+    outputs = {"model": {"url": engine.place("models"), "from": "worker:0"}}
+    return engine.submit(roles, inputs=inputs, outputs=outputs, checkpoint={"path": "ckpt"}, **keys)
+
+
+def counted(engine: Engine, job: Submitted) -> int:
+    """The records that the job has counted, each exactly once."""
+    audit = json.loads(engine.tm("audit", job.id, "--json").stdout)
+    assert audit["ok"], audit
+    return int(audit["inputs"][0]["records"])
+
+
+def metric(job: Submitted, attempt: int = 1) -> float:
+    """The last figure of worker 0's evaluations."""
+    lines = [line for line in job.lines("worker:0", attempt) if line.startswith("Evaluation metrics")]
+    return float(lines[-1].rpartition(": ")[2].rstrip("}"))
+
+
+def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine: Engine) -> None:
+    job = submitted(engine, "torch_clicks", {"evaluation_steps": 25, "checkpoint_steps": 20}, dies="1 12")
+    job.succeeded(LIMIT)
+    assert job.task("worker:1")["attempt"] == 2, job.said()
+    assert counted(engine, job) == 2 * RECORDS
+    assert metric(job) > 0.85
+    assert {"worker-0/model.pt", "worker-0/model.pt2"} <= {*engine.files("models")}
+
+
+def predicted(engine: Engine, model: str) -> Any:
+    """What plain Keras predicts with an exported model, with nothing of ours, for three clicks."""
+    program = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import keras, numpy
+model = keras.models.load_model(sys.argv[1])
+assert not any(name.startswith("trainmaster") for name in sys.modules)
+print(json.dumps(model.predict(numpy.array([[1, 14, 30], [2, 20, 39], [12, 25, 26]]), verbose=0)[:, 0].tolist()))
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program, model], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def saved(engine: Engine, tmp_path: Path) -> str:
+    """The path of the model that a job has exported."""
+    path = tmp_path / "model.keras"
+    path.write_bytes(engine.files("models")["worker-0/model.keras"])
+    return str(path)
+
+
+@pytest.mark.full
+def test_one_worker_and_two_servers_do_what_keras_does_alone(engine: Engine, tmp_path: Path) -> None:
+    """Keras's own embeddings are moved to the servers, trained there, and come back into the exported model."""
+    flags = {
+        "model_params": "kind='keras'",
+        "embedding_size": 100,
+        "minibatch_size": RECORDS,
+    }  # whatever the order of records
+    job = submitted(engine, "keras_clicks", flags, workers=1, servers=2, epochs=8)
+    job.succeeded(LIMIT)
+    assert sum("lies on the parameter servers" in line for line in job.lines("worker:0")) == 2, job.said()
+    assert counted(engine, job) == 8 * RECORDS
+    data = engine.folder / "alone"
+    data.mkdir()
+    for part in range(4):
+        (data / f"{part}.csv").write_text(clicks(RECORDS // 4, part))
+    alone = [sys.executable, "-m", "trainmaster.zoo", "train", "--model_zoo", str(PROGRAMS / "zoo")]
+    alone += ["--model_def", "clicks.keras_clicks.custom_model", "--model_params", "kind='keras'", "--num_epochs", "8"]
+    alone += ["--minibatch_size", str(RECORDS), "--training_data", str(data), "--output", str(tmp_path / "alone")]
+    done = subprocess.run(alone, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    expected = predicted(engine, str(tmp_path / "alone" / "model.keras"))
+    assert predicted(engine, saved(engine, tmp_path)) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.full
+def test_asynchronous_workers_of_keras_though_one_is_killed(engine: Engine, tmp_path: Path) -> None:
+    flags = {"use_async": True, "lr_staleness_modulation": True, "evaluation_steps": 20}
+    job = submitted(engine, "keras_clicks", flags, servers=2, epochs=3, dies="0 10")
+    job.succeeded(LIMIT)
+    assert job.task("worker:0")["attempt"] == 2, job.said()
+    assert counted(engine, job) == 3 * RECORDS
+    assert metric(job, 2) > 0.85
+    assert len(predicted(engine, saved(engine, tmp_path))) == 3

@@ -1,0 +1,92 @@
+"""Embedding layers with tables give the rows that they should, and get the gradients that the frameworks' own layers get."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.zoo.embeddings.in_process import InProcess
+from trainmaster.zoo.errors import BadModel
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+LIMIT = 300.0  # s; imports of TensorFlow on a machine with other work
+
+
+def facts_of(*command: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / command[0]), *command[1:]], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=pytest.mark.full)])
+def test_layers_of_keras_have_tables(backend: str) -> None:
+    facts = facts_of("embeddings_keras.py", backend)
+    names = ["dense", "spec", "sum", "mean", "sqrtn", "masked", "config", "gradient", "loss", "is better", "filled"]
+    if backend == "tensorflow":
+        names += ["ragged", "ragged sum", "ragged mean", "sparse sum", "sparse mean"]
+        assert "needs a combiner" in facts["sparse alone"]
+    assert [name for name in names if facts[name] is not True] == []
+    assert facts["mask"] == [[True, True, True], [False, True, True]]
+    assert facts["negative"].startswith("the table plain got the id -1, and ids must not be negative\n  have the feed")
+    assert facts["beyond"].startswith(
+        "the table plain got the id 11, and its ids are 0 to 9\n  give it an input_dim of at least 12"
+    )
+    assert "must be sum, mean or sqrtn" in facts["combiner"]
+    assert "has no bound" in facts["unbounded glorot"]
+    assert "is trained by `python -m trainmaster.zoo train` alone" in facts["fit"]
+    assert facts["moved"] == ["the embedding large of 160 bytes lies on the parameter servers"]
+    assert [name.rpartition("/")[2] for name in facts["variables"]] == ["bias", "kernel"]
+    assert facts["ids"] == {"rows": [0, 1, 2, 3], "large": [0, 1, 2, 3]}
+    assert facts["is plain"] == ["keras", 1]
+    assert facts["tables"] == []
+    assert "its rows are not those of its initializer" in facts["stays"][0]
+    assert facts["optimizers"]["AdamW"][0]["weight_decay"] == 0.004
+    assert facts["optimizers"]["clipped"][1] == 2.0
+    assert all("parameter servers have" in text for text in facts["refused"].values()), facts["refused"]
+
+
+def test_modules_of_pytorch_have_tables() -> None:
+    facts = facts_of("embeddings_torch.py")
+    names = ["dense", "sum", "mean", "sqrtn", "offsets", "outputs", "gradients", "is better", "filled", "is plain"]
+    assert [name for name in names if facts[name] is not True] == []
+    assert "must not be negative" in facts["negative"]
+    assert "its ids are 0 to 9" in facts["beyond"]
+    assert "is trained by" in facts["fit"]
+    assert facts["moved"] == ["the embedding large of 3,200 bytes lies on the parameter servers"]
+    assert facts["parameters"] == ["out.bias", "out.weight"]
+    assert facts["optimizers"]["SparseAdam"]["convention"] == "keras"
+    assert all("parameter servers have" in text for text in facts["refused"].values()), facts["refused"]
+
+
+def test_tables_in_this_process_are_saved_and_restored_with_their_slots() -> None:
+    from trainmaster.ps.specification import TableSpec
+
+    def begun() -> InProcess:
+        client = InProcess()
+        client.define({"w": [1.0, 2.0]}, {"user": TableSpec(2)}, {"name": "Adam", "learning_rate": 0.1})
+        return client
+
+    def push(client: InProcess) -> None:
+        pulled = client.pull(rows={"user": [3, 5]})
+        client.push(pulled.version, {"w": [0.5, -0.5]}, {"user": ([3, 5], [[1.0, 2.0], [0.5, 0.0]])})
+
+    one, other = begun(), begun()
+    push(one)
+    other.restore(one.state())
+    for client in (one, other):
+        push(client)
+    pulled = [client.pull(rows={"user": [3, 4, 5]}) for client in (one, other)]
+    assert one.version == other.version == 2
+    assert pulled[0].rows["user"].tobytes() == pulled[1].rows["user"].tobytes()
+    assert pulled[0].dense["w"].tobytes() == pulled[1].dense["w"].tobytes()
+    assert one.ids("user").tolist() == [3, 4, 5]
+    with pytest.raises(BadModel, match="of another model"):
+        other.restore({**one.state(), "tables": {}})
