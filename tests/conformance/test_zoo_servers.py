@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.needs("local-master")
 
 def clicks(records: int, seed: int) -> str:
     """Lines of CSV: three ids below 40 and a label that their weights make."""
-    weights, draw = [random.Random(0).gauss(0, 1.5) for _ in range(40)], random.Random(seed)
+    of_ids, draw = random.Random(0), random.Random(seed)
+    weights = [of_ids.gauss(0, 1.5) for _ in range(40)]
     lines = ["a,b,c,label"]
     for _ in range(records):
         ids = [draw.randrange(13), 13 + draw.randrange(13), 26 + draw.randrange(14)]
