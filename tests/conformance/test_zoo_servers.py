@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,7 +22,8 @@ pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.needs("local-master")
 
 def clicks(records: int, seed: int) -> str:
     """Lines of CSV: three ids below 40 and a label that their weights make."""
-    weights, draw = [random.Random(0).gauss(0, 1.5) for _ in range(40)], random.Random(seed)
+    of_ids, draw = random.Random(0), random.Random(seed)
+    weights = [of_ids.gauss(0, 1.5) for _ in range(40)]
     lines = ["a,b,c,label"]
     for _ in range(records):
         ids = [draw.randrange(13), 13 + draw.randrange(13), 26 + draw.randrange(14)]
@@ -29,9 +31,9 @@ def clicks(records: int, seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def put_data(engine: Engine) -> None:
-    for part in range(4):
-        engine.put(f"data/{part}.csv", clicks(RECORDS // 4, part))
+def put_data(engine: Engine, parts: int) -> None:
+    for part in range(parts):
+        engine.put(f"data/{part}.csv", clicks(RECORDS // parts, part))
     engine.put("validation/0.csv", clicks(200, 9))
 
 
@@ -46,7 +48,7 @@ def submitted(
     **keys: Any,
 ) -> Submitted:
     """A job of `servers` and `workers`."""
-    put_data(engine)
+    put_data(engine, keys.pop("parts", 4))
     flags = {
         "model_zoo": PROGRAMS / "zoo", "model_def": f"clicks.{model}.custom_model", "minibatch_size": 40, "log_loss_steps": 10,
         "distribution_strategy": "ParameterServerStrategy", "num_ps_pods": servers, **flags,
@@ -117,23 +119,20 @@ def saved(engine: Engine, tmp_path: Path) -> str:
 @pytest.mark.full
 def test_one_worker_and_two_servers_do_what_keras_does_alone(engine: Engine, tmp_path: Path) -> None:
     """Keras's own embeddings are moved to the servers, trained there, and come back into the exported model."""
-    flags = {
-        "model_params": "kind='keras'",
-        "embedding_size": 100,
-        "minibatch_size": RECORDS,
-    }  # whatever the order of records
-    job = submitted(engine, "keras_clicks", flags, workers=1, servers=2, epochs=8)
+    # All records make a batch, whatever their order. With SGD, as Keras squares gradients of equal ids before it sums them.
+    flags = {"model_params": "kind='keras'", "embedding_size": 100, "minibatch_size": RECORDS}
+    env = {"OPTIMIZER": "SGD", "RATE": "0.5"}
+    job = submitted(engine, "keras_clicks", flags, workers=1, servers=2, epochs=8, parts=1, env=env)
     job.succeeded(LIMIT)
     assert sum("lies on the parameter servers" in line for line in job.lines("worker:0")) == 2, job.said()
     assert counted(engine, job) == 8 * RECORDS
     data = engine.folder / "alone"
     data.mkdir()
-    for part in range(4):
-        (data / f"{part}.csv").write_text(clicks(RECORDS // 4, part))
+    (data / "0.csv").write_text(clicks(RECORDS, 0))
     alone = [sys.executable, "-m", "trainmaster.zoo", "train", "--model_zoo", str(PROGRAMS / "zoo")]
     alone += ["--model_def", "clicks.keras_clicks.custom_model", "--model_params", "kind='keras'", "--num_epochs", "8"]
     alone += ["--minibatch_size", str(RECORDS), "--training_data", str(data), "--output", str(tmp_path / "alone")]
-    done = subprocess.run(alone, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(alone, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     expected = predicted(engine, str(tmp_path / "alone" / "model.keras"))
     assert predicted(engine, saved(engine, tmp_path)) == pytest.approx(expected, abs=1e-4)
@@ -146,5 +145,5 @@ def test_asynchronous_workers_of_keras_though_one_is_killed(engine: Engine, tmp_
     job.succeeded(LIMIT)
     assert job.task("worker:0")["attempt"] == 2, job.said()
     assert counted(engine, job) == 3 * RECORDS
-    assert metric(job, 2) > 0.85
+    assert metric(job, 2) > 0.85, job.said()
     assert len(predicted(engine, saved(engine, tmp_path))) == 3

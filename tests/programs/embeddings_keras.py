@@ -98,7 +98,8 @@ def model(made: Any) -> KerasModel:
 
     parts = ModelFile("a.py", lambda: made, loss, lambda: keras.optimizers.SGD(0.1))
     wrapped = KerasModel(made, parts)
-    wrapped.build(keras.ops.convert_to_tensor(IDS))
+    if not wrapped.is_built:
+        wrapped.build(keras.ops.convert_to_tensor(IDS))
     return wrapped
 
 
@@ -163,7 +164,55 @@ def optimizers() -> None:
     }
 
 
+def alike() -> None:
+    """Training by pushes is training by Keras's own optimizer: rows of a moved layer and parameters are the same after some steps.
+
+    No id repeats in a batch: with TensorFlow, Keras squares the gradients of an id before it sums them. Each batch has all ids: Keras
+    moves others too, by their momentum.
+    """
+    draw = numpy.random.default_rng(1)
+    batches = [(draw.permutation(10).reshape(2, 5), draw.random((2, 1), numpy.float32)) for _ in range(5)]
+    difference = {}
+    for name in ("SGD", "Adam", "Adagrad", "Ftrl"):
+        found = []
+        for limit in (None, 100):
+            keras.utils.set_random_seed(3)
+            ids = keras.Input((5,), dtype="int64")
+            rows = keras.layers.Embedding(10, 4, keras.initializers.Constant(0.1), name="rows")(ids)
+            wrapped = model(
+                keras.Model(ids, keras.layers.Dense(1)(keras.layers.Dense(4, "tanh")(keras.layers.Flatten()(rows))))
+            )
+            if limit is not None:
+                wrapped.use_tables(limit, lambda text: None)
+            wrapped.prepare_training()
+            wrapped.optimizer = wrapped.model.optimizer = getattr(keras.optimizers, name)(0.1)
+            wrapped.optimizer.build(wrapped.model.trainable_variables)
+            client = InProcess()
+            tables = wrapped.tables
+            if tables is not None:
+                client.define(tables.dense(), tables.specs, tables.optimizer()[0])
+                tables.source = client
+            for features, labels in batches:
+                pair = keras.ops.convert_to_tensor(features), keras.ops.convert_to_tensor(labels)
+                if tables is None:
+                    wrapped.step(*pair)
+                    continue
+                distinct = tables.ids(pair[0])
+                pulled = client.pull(rows=distinct)
+                tables.assign(pulled.dense)
+                _, _, dense, of_rows = tables.gradients(*pair, distinct, pulled.rows)
+                gradients = {table: (distinct[table], gradient) for table, gradient in of_rows.items()}
+                client.push(pulled.version, dense, gradients, learning_rate=tables.rate(client.version))
+            if tables is not None:
+                tables.assign(client.pull().dense)
+            trained = wrapped.model if tables is None else tables.filled()
+            found.append(numbers(trained(keras.ops.convert_to_tensor(batches[0][0]))))
+        difference[name] = float(numpy.abs(found[0] - found[1]).max())
+    facts["difference"] = difference
+
+
 layers()
+alike()
 if sys.argv[1] == "tensorflow":
     ragged()
 gradients()

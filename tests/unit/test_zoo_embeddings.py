@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainmaster.zoo.embeddings.in_process import InProcess
 from trainmaster.zoo.errors import BadModel
+from trainmaster.zoo.flags import parse
+from trainmaster.zoo.models import server_strategy
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 LIMIT = 300.0  # s; imports of TensorFlow on a machine with other work
@@ -34,6 +38,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
         names += ["ragged", "ragged sum", "ragged mean", "sparse sum", "sparse mean"]
         assert "needs a combiner" in facts["sparse alone"]
     assert [name for name in names if facts[name] is not True] == []
+    assert max(facts["difference"].values()) < 1e-4, facts["difference"]
     assert facts["mask"] == [[True, True, True], [False, True, True]]
     assert facts["negative"].startswith("the table plain got the id -1, and ids must not be negative\n  have the feed")
     assert facts["beyond"].startswith(
@@ -90,3 +95,35 @@ def test_tables_in_this_process_are_saved_and_restored_with_their_slots() -> Non
     assert one.ids("user").tolist() == [3, 4, 5]
     with pytest.raises(BadModel, match="of another model"):
         other.restore({**one.state(), "tables": {}})
+
+
+def test_what_is_read_ahead_is_reported_behind_the_step() -> None:
+    reported: list[str] = []
+    windows = SimpleNamespace(done=lambda shard, records: reported.append(shard))
+    held = server_strategy._HeldReports(windows)
+    held.hold()
+    windows.done("first", 10)
+    assert reported == []
+    held.release()
+    assert reported == ["first"]
+    windows.done("second", 10)
+    assert reported == ["first", "second"]
+
+
+def test_parameters_that_are_seldom_fetched_need_a_tolerance() -> None:
+    _, flags = parse(["train", "--model_zoo", "zoo", "--model_def", "m.f", "--get_model_steps", "3"])
+    with pytest.raises(BadModel, match="would be refused"):
+        server_strategy._updates(flags)
+    assert server_strategy._updates({**flags, "sync_version_tolerance": 2}).tolerance == 2
+    assert server_strategy._updates({**flags, "use_async": True}).tolerance is None
+
+
+def test_an_error_while_reading_ahead_is_raised_where_the_batch_is_asked_for() -> None:
+    def batches() -> Iterator[Any]:
+        yield "one"
+        raise BadModel("a record cannot be read")
+
+    source = batches()
+    assert server_strategy._Ahead(source).result() == "one"
+    with pytest.raises(BadModel, match="cannot be read"):
+        server_strategy._Ahead(source).result()

@@ -31,6 +31,11 @@ def initialise(model: Any, place: str) -> int:
             return int(loaded.step)
     path = place if os.path.isfile(place) else _exported(model, place)
     if not path or not path.endswith(model.weights_files):
+        if is_of_servers(place):
+            mend = "name what the training exported"
+            raise BadModel(
+                f"{place} has checkpoints of parameter servers, which they alone read", place=FLAG, mend=mend
+            )
         endings = ", ".join(model.weights_files)
         mend = f"name a directory of checkpoints, an exported model, or a file of weights ({endings})"
         raise BadModel(f"{place} has no weights for this model", place=FLAG, mend=mend)
@@ -43,6 +48,11 @@ def restore(model: Any, state: Any) -> None:
     if not isinstance(state, dict) or state.get("kind") != model.kind:
         raise BadModel("the checkpoint is not one of this kind of model", place=str(sorted(map(str, state))))
     model.restore(state)
+
+
+def is_of_servers(place: str) -> bool:
+    """Tell whether a directory has checkpoints of parameter servers, which they read themselves."""
+    return bool(glob.glob(os.path.join(glob.escape(place), "version-*", "manifest-of-*.json")))
 
 
 def _checkpoint(place: str) -> Any:

@@ -32,7 +32,7 @@ from .model_file import place_of
 from .models.strategies import begun, use_tables
 from .modes import Mode
 from .reading import reader_of, whole_of
-from .starting import initialise, restore
+from .starting import FLAG, initialise, is_of_servers, restore
 
 _ALL = 10**9  # checkpoints that are kept where all are
 
@@ -173,10 +173,20 @@ class Training:
             step = self._loaded.step
             self._say(f"going on from the checkpoint of step {step}")
         elif flags["checkpoint_dir_for_init"]:
-            step = initialise(model, flags["checkpoint_dir_for_init"])
+            step = self._initialised(flags["checkpoint_dir_for_init"])
         self._strategy = begun(flags, model, self._windows, self._loaded, step, self._say)
         self._seen = self._begun_at = self._strategy.steps
         return first
+
+    def _initialised(self, place: str) -> int:
+        """Give the model what it is to begin from, and return the number of steps behind that. Raises BadModel."""
+        tables = self._model.tables
+        if tables is None or not tables.specs:
+            return initialise(self._model, place)
+        if not (self._has_servers and is_of_servers(place)):
+            mend = "name a directory of their checkpoints here, and by --init of python -m trainmaster.ps"
+            raise BadModel(f"tables of parameter servers cannot begin from {place}", place=FLAG, mend=mend)
+        return 0  # the servers have what it has
 
     def _check(self, batch: Batch) -> None:
         """Raise BadModel where a first batch shows that feed, model and loss do not fit."""

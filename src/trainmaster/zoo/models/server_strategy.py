@@ -33,6 +33,7 @@ from ..flags import PARAMETER_SERVER
 Result = tuple[float, dict[str, float]]
 _ALIKE_TRIES = 100  # pulls until all servers are of one version
 _LOOK_AGAIN = 0.05  # s
+_KEPT_WITHIN = 600.0  # s that the last checkpoint may take
 
 
 class ServerStrategy:
@@ -187,7 +188,13 @@ class ServerStrategy:
             version = self._client.checkpoint()
         except ServerError:  # they have no directory: nobody wants checkpoints
             return
+        deadline = time.monotonic() + _KEPT_WITHIN
         while any(status["completed"] < version for status in self._client.status()):
+            if time.monotonic() > deadline:
+                self._say(
+                    f"the servers have not written their checkpoint of version {version} within {_KEPT_WITHIN:g} s"
+                )
+                return
             time.sleep(_LOOK_AGAIN)
 
 
