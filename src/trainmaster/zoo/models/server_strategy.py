@@ -261,7 +261,10 @@ def _client_of_job(servers: int) -> Client:
     try:
         return from_job(servers)
     except BadPlace as error:
-        raise BadModel(str(error), place=f"--distribution_strategy {PARAMETER_SERVER}") from None
+        raise BadModel(
+            str(error).partition(": ")[0], place=f"--distribution_strategy {PARAMETER_SERVER}",
+            mend="start it by tm train, which starts servers too, or use --distribution_strategy Local",
+        ) from None  # fmt: skip
 
 
 def _updates(flags: dict[str, Any]) -> Updates:
