@@ -86,7 +86,7 @@ def iris() -> None:
         output=directory / "iris-predictions", model_params="units=5")  # fmt: skip
     run("another model", "predict", model, prediction_data=csv, checkpoint_dir_for_init=directory / "iris-checkpoints",
         output=directory / "none", model_params="units=6")  # fmt: skip
-    run("parameter server", "train", model, distribution_strategy="ParameterServerStrategy")
+    run("parameter server", "train", model, training_data=csv, distribution_strategy="ParameterServerStrategy")
     run("no data", "train", model, training_data=directory / "nothing")
     run("bad record", "train", model, training_data=bad_records())
     import keras
