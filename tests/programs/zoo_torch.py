@@ -62,7 +62,7 @@ def trained(csv: Path) -> None:
 
 
 def killed(csv: Path) -> None:
-    """Kill a training by SIGKILL after its step 7, and compare the next one's model with that of one that was not killed."""
+    """Kill a training after its step 7, once a checkpoint is stored; compare the next one's model with that of one that was not killed."""
     files = directory / "lines"
     files.mkdir()
     for number in range(8):
@@ -72,9 +72,15 @@ def killed(csv: Path) -> None:
     weights = []
     for name, dies in (("killed", "0 7"), ("again", ""), ("whole", "")):
         checkpoints = directory / ("whole" if name == "whole" else "killed")
+        environ = {**os.environ, "DIES": dies or "-1 0", "DIE": str(checkpoints / "state-00000001.json")}
         arguments = [f"--{key}={value}" for key, value in {**flags, "checkpoint_dir": checkpoints}.items()]
-        done = subprocess.run([sys.executable, "-m", "trainmaster.zoo", "train", *arguments], env={**os.environ, "DIES": dies or "-1 0"},
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "trainmaster.zoo", "train", *arguments],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         facts[name] = {"status": done.returncode, "err": done.stderr}
         weights.append([line for line in done.stdout.splitlines() if line.startswith("weights")])
         if name == "again":

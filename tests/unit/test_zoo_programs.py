@@ -145,5 +145,9 @@ def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None
 
 def test_a_killed_training_goes_on_exactly(module: dict[str, Any]) -> None:
     assert module["killed"]["status"] == -9
-    assert module["again"] == ["going on from the checkpoint of step 6", "trained 8 steps"]
+    begin, end = module["again"]
+    assert begin in [f"going on from the checkpoint of step {step}" for step in (2, 4, 6)], (
+        "the newest may not be stored yet"
+    )
+    assert end == "trained 8 steps"
     assert module["same weights"], "as if nothing had been killed"

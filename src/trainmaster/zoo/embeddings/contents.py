@@ -1,13 +1,15 @@
-"""All rows of a table, out of the client that has it."""
+"""Rows of tables, out of the client that has them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy
 
 from ...ps.initializers import table_key
 from ...ps.specification import TableSpec
+from . import files
 
 _PIECE = 2**16  # rows that are pulled at once
 
@@ -28,3 +30,20 @@ def all_rows(source: Any, name: str, spec: TableSpec) -> Any:
     rows = spec.initializer.rows(table_key(spec.seed, name), numpy.arange(spec.input_dim), spec.dimension)
     rows[ids] = rows_of(source, name, ids, spec.dimension)
     return rows
+
+
+def present_rows(source: Any, snapshot: Mapping[str, tuple[Any, Any]] | None, ids: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of ids of each table: those of the snapshot (all ids, ascending, and rows), or those that the source has now."""
+    if snapshot is None:
+        return dict(source.pull(dense=False, rows=ids).rows) if ids else {}
+    return {name: snapshot[name][1][numpy.searchsorted(snapshot[name][0], distinct)] for name, distinct in ids.items()}
+
+
+def write_unbounded(directory: str, source: Any, specs: Mapping[str, TableSpec]) -> list[str]:
+    """Write the tables without an input_dim beside an exported model, and return the paths."""
+    paths = []
+    for name, spec in specs.items():
+        if spec.input_dim is None:
+            ids = source.ids(name)
+            paths += files.write(directory, name, ids, rows_of(source, name, ids, spec.dimension))
+    return paths

@@ -10,7 +10,7 @@ import numpy
 
 from ...ps.specification import TableSpec
 from ..embeddings import files
-from ..embeddings.contents import all_rows, rows_of
+from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
 from ..embeddings.keras_layer import Embedding, Moved, take, zeros
 from ..embeddings.lookups import Pulled, Recording, checked, looking_up
@@ -153,13 +153,7 @@ class KerasTables:
     def outputs(self, features: Any) -> Any:
         """Return the model's outputs, as tensors, with the rows of the snapshot, or those that the tables have now."""
         ids = self.ids(features)
-        if self.snapshot is None:
-            rows = self.source.pull(dense=False, rows=ids).rows if ids else {}
-        else:
-            rows = {}
-            for name, distinct in ids.items():
-                known, values = self.snapshot[name]
-                rows[name] = values[numpy.searchsorted(known, distinct)]
+        rows = present_rows(self.source, self.snapshot, ids)
         return self._outputs(features, *_tensors(ids, rows))
 
     def _record(self, features: Any) -> Arrays:
@@ -232,12 +226,7 @@ class KerasTables:
 
     def write_unbounded(self, directory: str) -> list[str]:
         """Write the tables without an input_dim beside an exported model, and return the paths."""
-        paths = []
-        for name, spec in self.specs.items():
-            if spec.input_dim is None:
-                ids = self.source.ids(name)
-                paths += files.write(directory, name, ids, rows_of(self.source, name, ids, spec.dimension))
-        return paths
+        return write_unbounded(directory, self.source, self.specs)
 
 
 def read_unbounded(model: Any, directory: str) -> None:

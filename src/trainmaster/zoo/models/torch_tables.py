@@ -11,7 +11,7 @@ import torch
 from ...ps.initializers import Normal
 from ...ps.specification import TableSpec
 from ..embeddings import files
-from ..embeddings.contents import all_rows, rows_of
+from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial
 from ..embeddings.lookups import Pulled, Recording, checked, looking_up
 from ..embeddings.torch_modules import Embedding, EmbeddingBag, Moved, bytes_of, is_plain, take, zeros
@@ -107,13 +107,7 @@ class TorchTables:
     def outputs(self, features: Any) -> Any:
         """Return the model's outputs, as tensors, with the rows of the snapshot, or those that the tables have now."""
         ids = self.ids(features)
-        if self.snapshot is None:
-            rows = self.source.pull(dense=False, rows=ids).rows if ids else {}
-        else:
-            rows = {}
-            for name, distinct in ids.items():
-                known, values = self.snapshot[name]
-                rows[name] = values[numpy.searchsorted(known, distinct)]
+        rows = present_rows(self.source, self.snapshot, ids)
         with looking_up(Pulled(self._pairs(ids, rows), take)):
             return self._model.outputs_of_model(features)
 
@@ -133,12 +127,7 @@ class TorchTables:
 
     def write_unbounded(self, directory: str) -> list[str]:
         """Write the tables without a bound beside an exported model, and return the paths."""
-        paths = []
-        for name, spec in self.specs.items():
-            if spec.input_dim is None:
-                ids = self.source.ids(name)
-                paths += files.write(directory, name, ids, rows_of(self.source, name, ids, spec.dimension))
-        return paths
+        return write_unbounded(directory, self.source, self.specs)
 
 
 def _moved(model: torch.nn.Module, limit: int, say: Callable[[str], None]) -> dict[str, Moved]:
