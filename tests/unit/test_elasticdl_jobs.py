@@ -522,3 +522,13 @@ def test_checkpoints_have_a_place_or_are_done_without(zoo: Path, monkeypatch: py
     site.write_text("storage: s3://bucket/jobs\n")
     monkeypatch.setenv("TRAINMASTER_SITE", str(site))
     assert value(job(engine="kubernetes"), "checkpoint.path") == "checkpoint"
+
+
+def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
+    place = zoo / "kept" / "version-7"
+    place.mkdir(parents=True)
+    (place / "manifest-of-1.json").write_text("{}")
+    own = "--distribution_strategy=ParameterServerStrategy"
+    command = value(job("--checkpoint_dir_for_init=kept", own), "roles.ps.command")
+    assert command[-2:] == ["--init", str(zoo / "kept")]
+    assert "--init" not in value(job("--checkpoint_dir_for_init=data", own), "roles.ps.command")

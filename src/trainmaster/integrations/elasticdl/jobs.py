@@ -257,7 +257,8 @@ class _Builder:
         """Return a command of ours and the flags that made it."""
         if role == "ps":  # the workers tell it how updates are applied
             self._set(("roles", "ps", "ports"), ["ps"])
-            return ["python", "-m", "trainmaster.ps", "--servers", self.servers.text], self.servers
+            begin = ["--init", self._beginning()] if self._begins_from_servers() else []
+            return ["python", "-m", "trainmaster.ps", "--servers", self.servers.text, *begin], self.servers
         for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
             if not self._has(name):
                 raise BadInput(
@@ -440,6 +441,16 @@ class _Builder:
         for key, value in fields.items():
             self._set(("inputs", "init", key), value, option)
         return "init"
+
+    def _begins_from_servers(self) -> bool:
+        """Tell whether the beginning is a checkpoint of servers, on this machine: they read it themselves."""
+        from trainmaster.zoo.starting import is_of_servers
+
+        return (
+            self.is_here
+            and self._has("checkpoint_dir_for_init")
+            and is_of_servers(self._place("checkpoint_dir_for_init"))
+        )
 
     # -- results --
 
