@@ -2,7 +2,7 @@
 
     def test_something(postgres: Database): ...  # a database of the test's own; its user needs a password
 
-The server is started once a session, with a directory of its own, and ended by its process id. It refuses to run as root, so root has it
+The server is started once a module, with a directory of its own, and ended by its process id. It refuses to run as root, so root has it
 run as `nobody`, who gets a copy of the programs, for a user's environment may be where nobody else can read.
 """
 
@@ -87,7 +87,7 @@ class Server:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [programs / "postgres", "-D", data, "-p", str(self.port), *options], env=environ, cwd=self.folder,
-                stdout=log, stderr=log, **user,
+                stdout=log, stderr=log, start_new_session=True, **user,
             )  # fmt: skip
         waiting.until(self._answers, what=lambda: (self.folder / "log").read_text())
 
@@ -103,6 +103,7 @@ class Server:
 
     def database(self) -> Database:
         """Make a database."""
+        assert self._answers()
         name = f"t_{uuid.uuid4().hex[:12]}"
         Database("", self.password, "postgres", self).run(f"CREATE DATABASE {name}")
         return Database(f"postgresql://{USER}@127.0.0.1:{self.port}/{name}", self.password, name, self)
@@ -124,7 +125,7 @@ class Server:
         return "ready to accept connections" in (self.folder / "log").read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def postgres_server() -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="tests-postgres-"))
     with socket.socket() as free:

@@ -265,9 +265,10 @@ def test_a_group_that_hangs_shows_the_stacks_of_all_and_is_formed_anew(engine: E
         from trainmaster import runtime
 
         def collective(rank):
-            if rank == 1 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            is_first = os.environ["TRAINMASTER_ATTEMPT"] == "1"
+            if rank == 1 and is_first:
                 time.sleep(1000)
-            while rank == 0 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            while rank == 0 and is_first:
                 pass  # it spins while it waits, as NCCL does
 
         rank = int(os.environ["RANK"])

@@ -51,7 +51,7 @@ def test_the_runtime_is_there_for_a_python_without_trainmaster(engine: Engine) -
     lines = job.lines()
     assert lines[0] == f"<Task worker:0 of {job.id}, attempt 1, generation 1>"
     assert lines[1].endswith("None"), "a namespace, without code of its own"
-    assert lines[2] == "['trainmaster'] ['runtime']"
+    assert lines[2] == "['trainmaster'] ['elasticdl', 'ps', 'runtime', 'zoo']"
     assert "trainmaster.core" not in lines[3]
 
 
