@@ -39,7 +39,7 @@ def with_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome("torch", tmp_path_factory.mktemp("torch"))
 
 
-@pytest.fixture(params=["tensorflow", "torch"])
+@pytest.fixture(params=["tensorflow", pytest.param("torch", marks=pytest.mark.full)])
 def numbers(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return what the layers give for numbers, with each backend."""
     results: dict[str, Any] = request.getfixturevalue(f"with_{request.param}")["numbers"]
@@ -92,6 +92,7 @@ def test_tensorflow_alone_runs_what_is_exported(strings: dict[str, Any]) -> None
     assert after == [pytest.approx(row) for row in before]
 
 
+@pytest.mark.full
 def test_hashes_are_the_same_with_each_backend(with_tensorflow: dict[str, Any], with_torch: dict[str, Any]) -> None:
     for case in ("hashing", "index_lookup of others"):
         assert with_tensorflow["numbers"][case] == with_torch["numbers"][case]
@@ -164,6 +165,7 @@ def test_a_wrong_argument_is_one_clear_error(numbers: dict[str, Any], case: str,
     assert text in numbers[case][1]
 
 
+@pytest.mark.full
 def test_what_needs_tensorflow_says_so(with_torch: dict[str, Any], strings: dict[str, Any]) -> None:
     for case, (kind, text) in with_torch["strings"].items():
         assert kind == "NeedsTensorFlow", case
