@@ -151,4 +151,5 @@ def is_plain(module: torch.nn.Module) -> bool:
 
 
 def bytes_of(module: torch.nn.Embedding) -> int:
-    return 4 * math.prod(module.weight.shape)
+    numbers: int = math.prod(module.weight.shape)
+    return 4 * numbers
