@@ -50,6 +50,8 @@ ROWS = (
     "feed_ring",
     "ps_tables",
     "ps_server",
+    "ps_accuracy",
+    "zoo_iris",
     "spark_feed",
     "spark_start",
     "spark_inference",

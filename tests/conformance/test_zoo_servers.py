@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,19 @@ def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine:
     assert counted(engine, job) == 2 * RECORDS
     assert metric(job) > 0.85
     assert {"worker-0/model.pt", "worker-0/model.pt2"} <= {*engine.files("models")}
+
+
+@pytest.mark.full
+def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine) -> None:
+    flags = {"loss": "steep_loss", "checkpoint_steps": 2}
+    job = submitted(engine, "torch_clicks", flags, workers=1, servers=2)
+    job.failed("exit", LIMIT)
+    text = "\n".join(job.lines("worker:0"))
+    assert re.search(
+        r"error: in step 6, parameter server \d: a gradient of '.+' is not finite; the job is stopped", text
+    ), text
+    assert re.search(r"the last good checkpoint: version-4 in .*ckpt of the parameter servers", text), text
+    assert "Traceback" not in text
 
 
 def predicted(engine: Engine, model: str) -> Any:

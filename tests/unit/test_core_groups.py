@@ -104,6 +104,24 @@ def test_roles_start_in_the_order_of_after() -> None:
     assert [order.task for order in script.planned if isinstance(order, Order)] == ["worker:0"]
 
 
+def test_those_that_serve_start_once_all_of_their_role_were_reached() -> None:
+    """So each finds the others in its file of peers; one that comes back waits for nobody."""
+    script = Script(job(worker=role(), ps=role(2), gang=False))
+    script.grant("ps:0", "ps:1", "worker:0")
+    script.ready("ps:0", "worker:0")
+    assert [order.task for order in script.planned if isinstance(order, Order)] == ["worker:0"]
+    script.ask()
+    script.ready("ps:1")
+    assert {order.task for order in script.planned if isinstance(order, Order)} == {"ps:0", "ps:1"}
+    script.ask()
+    script.report("ps:0", "started")
+    script.report("ps:1", "started")
+    script.fail("ps:1")
+    script.tick(60.0)
+    script.ready("ps:1")
+    assert [order.task for order in script.planned if isinstance(order, Order)] == ["ps:1"]
+
+
 def test_who_waits_for_a_role_to_succeed_asks_for_nothing_before() -> None:
     script = Script(job(fetch=role(), worker=role(2, "group", after={"fetch": "succeeded"})))
     assert script.planned == [Ask("fetch:0", 1)]

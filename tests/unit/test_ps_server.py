@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +49,7 @@ from trainmaster.ps.client import (
     deduplicated,
     summed,
 )
+from trainmaster.ps.memory import VARIABLE
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.table import BadIds
@@ -568,6 +572,52 @@ def test_servers_killed_at_100_random_moments_lose_and_double_nothing(tmp_path: 
     for seed in seeds(1):
         kills(tmp_path / "async", count, seed, 50, Updates(tolerance=None, checkpoint_steps=25, keep_checkpoints=2))
         kills(tmp_path / "sync", count, seed + 7, 50, SYNCHRONOUS)
+
+
+def test_rows_beyond_the_memory_are_refused_and_the_others_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(256 * 2**20))
+    rows, generator = 2**16, numpy.random.default_rng(21)
+    with servers(tmp_path, 1, has_files=False) as group, group.client() as client:
+        client.define({}, {"wide": TableSpec(256)}, {"name": "SGD"}, ASYNCHRONOUS)
+        refusal, count = None, 0
+        while refusal is None and count < 2**20:
+            try:
+                client.pull(rows={"wide": numpy.arange(count, count + rows)})
+                count += rows
+            except ServerError as error:
+                refusal = str(error)
+        assert count
+        assert re.search(
+            rf"no memory for {rows:,} more rows of table 'wide': it has {count:,}, of 1036 bytes each, and \d+ MiB are left",
+            str(refusal),
+        )
+        ids = generator.choice(count, 1000, replace=False)
+        before = client.pull(rows={"wide": ids}).rows["wide"]
+        with pytest.raises(ServerError, match="no memory for"):
+            client.push(0, rows={"wide": (numpy.arange(count, 2 * count), numpy.ones((count, 256)))})
+        client.push(0, rows={"wide": (ids, numpy.ones((1000, 256)))})
+        assert numpy.allclose(client.pull(rows={"wide": ids}).rows["wide"], before - 0.01)
+
+
+def test_a_full_disk_ends_a_server_which_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    generator, model = numpy.random.default_rng(22), Model(Adam(0.01))
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 5)
+        log = max(path.stat().st_size for path in (group.directory / "journal" / "1-of-2").iterdir())
+        resource.prlimit(
+            group.processes[1].pid, resource.RLIMIT_FSIZE, (log + 100, log + 100)
+        )  # as a disk that is full
+        with ThreadPoolExecutor(1) as pool:
+            pushed = pool.submit(push_some, client, model, generator, 5)
+            assert group.processes[1].wait(60) == 1
+            assert "ps: [Errno 27] File too large" in group.log(1)
+            assert not pushed.done()
+            group.begin(1)
+            pushed.result(60)
+        assert_holds(client, model)
 
 
 def test_a_server_that_is_stopped_is_waited_for(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ VARIABLES = (
         agent=True,
     ),
     Variable(
+        "TRAINMASTER_MEMORY_LIMIT",
+        "the bytes of memory that the task's programs may use together (`resources.memory`); with more they are ended",
+        "4294967296",
+        agent=True,
+    ),
+    Variable(
         "INPUT_FILE_LIST",
         f"JSON: input -> the list of its URLs, for inputs `as: list`; above {LONGEST // 1024} KiB it is in the file "
         f"{FILE_LIST_FILE} of the working directory instead",

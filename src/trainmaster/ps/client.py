@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy
 
+from .errors import Refused, ServerError, ServerGone, StateLost, Superseded
 from .optimizers import clip_by_global_norm
 from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
@@ -32,7 +33,7 @@ from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
 from .table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
-from .wire.messages import Malformed, parts_of
+from .wire.messages import NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,30 +50,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0  # s
 _PAUSES = (0.01, 0.5)  # s between tries to connect: the first and the longest
-
-
-class ServerError(RuntimeError):
-    """A server cannot serve this; the message says why."""
-
-
-class ServerGone(ServerError, ConnectionError):
-    """A server was away for longer than the client waits."""
-
-
-class StateLost(ServerError):
-    """A server came back without what it had."""
-
-
-class Refused(ServerError):
-    """A push was refused as stale; `version` is the newest. Pull again, and do the batch again."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(f"the push is stale: the newest version is {version}")
-        self.version = version
-
-
-class Superseded(ServerError):
-    """A newer attempt of this task is there: this one must end."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +162,7 @@ class Client:
 
         `rows`: (ids, gradients) of each table; ids should differ from each other, and gradients of equal ids be summed: see `summed`.
         With `grads_to_wait` above 1 the version returned may be the present one. Raises Refused where the push is stale, Superseded where a
-        newer attempt of this task is there, FloatingPointError where the norm is to be clipped and is not finite, and ServerError.
+        newer attempt of this task is there, FloatingPointError where a gradient is not finite, and ServerError.
         """
         self._check_definition()
         dense, rows = self._clipped(dense or {}, rows or {})
@@ -327,7 +304,10 @@ class Client:
                 raise
             if lost and time.monotonic() > deadline:
                 link, _, error = lost[0]
-                raise ServerGone(f"parameter server {link.index} has not answered for {self._patience:g} s: {error}")
+                raise ServerGone(
+                    f"parameter server {link.index} has not answered for {self._patience:g} s ({error}): it has ended or hangs, or the"
+                    " network to it is cut; what it has printed says more"
+                )
             if lost:
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSES[1])
@@ -397,7 +377,8 @@ class _Link:
         if "error" in message.header:
             if message.header.get("kind") == "refused":
                 self.close()
-            raise ServerError(f"parameter server {self.index}: {message.header['error']}")
+            text = f"parameter server {self.index}: {message.header['error']}"
+            raise FloatingPointError(text) if message.header.get("kind") == NOT_FINITE else ServerError(text)
         self._answer_size = max(self._answer_size, message.payload)
         return message
 

@@ -11,7 +11,7 @@ number of servers) is looked at again after each step of the order; a message th
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
     ids {table}                                     {version}, the ids that have a row
-    status                                          {version, completed, applied, tables, is_alone}
+    status                                          {version, completed, applied, sequence, tables, drafts, directory}
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
 
@@ -35,8 +35,9 @@ import time
 from dataclasses import dataclass, field
 
 from .. import runtime
+from .memory import memory_left
 from .order import decide
-from .shard import IDS, BadPush, Draft, LostDraft, Shard, owned_arrays
+from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
@@ -44,7 +45,7 @@ from .storage.journal import Journal, records_behind
 from .storage.restoring import restore, restore_copy
 from .table import BadIds
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept, connect
-from .wire.messages import STRANGER_LIMIT, Malformed
+from .wire.messages import NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Server:
         self._evict_at: dict[str, float] = {}  # by table, when unused rows are looked for
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
+        self.shard.room = memory_left
 
     @property
     def is_leader(self) -> bool:
@@ -346,7 +348,8 @@ class Server:
                 raise BadPush(f"a message {message.op!r}")
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
-            answer, arrays = {"error": str(error), "kind": "bad"}, {}
+            kind = NOT_FINITE if isinstance(error, NotFinite) else "bad"
+            answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
             self._send(peer, {"op": "answer", **answer}, arrays)
 
@@ -451,7 +454,7 @@ class Server:
         shard = self.shard
         return {
             "version": shard.version, "completed": shard.completed, "applied": shard.applied, "sequence": shard.sequence,
-            "tables": tables, "drafts": len(shard.drafts),
+            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory,
         }, {}  # fmt: skip
 
     def _lead(self, does: str) -> None:

@@ -29,7 +29,7 @@ from .placement import server_of_parameter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -47,6 +47,10 @@ NEVER = (0, 0)  # attempt and step before the first
 
 class BadPush(ValueError):
     """A pull or a push that does not fit what the servers hold."""
+
+
+class NotFinite(BadPush, FloatingPointError):
+    """A gradient that is not finite."""
 
 
 @dataclass
@@ -91,6 +95,7 @@ class Shard:
     applied: int = 0  # drafts, since the first version
     initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # on server 0, all values that it was defined with
     completed: int = -1  # the version of the newest whole checkpoint; -1: none
+    room: Callable[[], float] = lambda: math.inf  # returns the bytes of memory that new rows may take
 
     def define(self, definition: Definition, values: Arrays) -> None:
         """Take the definition, and those of the initial values that belong here. Raises BadPush."""
@@ -116,7 +121,9 @@ class Shard:
         pulled: dict[str, NDArray[Any]] = {}
         for key, ids in arrays.items():
             name = key.removeprefix(IDS)
-            pulled[ROWS + name] = self._table(name).pull(self._placed(name, ids), now)
+            placed = self._placed(name, ids)
+            self._check_room(name, placed)
+            pulled[ROWS + name] = self._table(name).pull(placed, now)
         for name in self.dense if dense is None else dense:
             if name not in self.dense:
                 raise BadPush(f"server {self.index} of {self.servers} has no parameter {name!r}")
@@ -254,6 +261,7 @@ class Shard:
                         f"table {name!r} needs gradients of {(len(ids), dimension)}, and they have {array.shape}"
                     )
                 self._check_range(name, ids)
+                self._check_room(name, ids)
                 _check_gradient(name, array)
             elif not key.startswith(IDS) or ROWS + key.removeprefix(IDS) not in draft.arrays:
                 raise BadPush(f"an array {key!r} in a push")
@@ -263,6 +271,18 @@ class Shard:
         if limit is not None and len(ids) and (ids.min() < 0 or ids.max() >= limit):
             wrong = ids[(ids < 0) | (ids >= limit)][0]
             raise BadPush(f"table {name!r} has ids from 0 to {limit - 1}, and one is {wrong}")
+
+    def _check_room(self, name: str, ids: NDArray[Any]) -> None:
+        table, left = self._table(name), self.room()
+        if len(ids) * table.row_bytes <= left:
+            return
+        missing = table.missing(ids)
+        if missing and missing * table.row_bytes > left:
+            raise BadPush(
+                f"server {self.index} of {self.servers} has no memory for {missing:,} more rows of table {name!r}: it has"
+                f" {len(table):,}, of {table.row_bytes} bytes each, and {max(0, left) / 2**20:,.0f} MiB are left for rows;"
+                " give it more memory, more servers to share the rows, or the table a limit for rows that nobody uses (evict_unused)"
+            )
 
     def _placed(self, name: str, ids: NDArray[Any] | None) -> NDArray[Any]:
         """Return the ids, which all must belong to this server."""
@@ -308,4 +328,4 @@ def _check_gradient(name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind != "f":
         raise BadPush(f"gradients of {name!r} must be float32 or float16, and are {array.dtype}")
     if not numpy.isfinite(array).all():
-        raise BadPush(f"a gradient of {name!r} is not finite")
+        raise NotFinite(f"a gradient of {name!r} is not finite")

@@ -163,6 +163,15 @@ class Table:
             arena.write(places, array)
         self._last_used[rows] = block.last_used
 
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row: its id, its last use, its numbers and their slots."""
+        return self._last_used.itemsize + 8 + 4 * self.dimension * len(self._arenas)
+
+    def missing(self, ids: Any) -> int:
+        """Return how many of the ids, which should differ from each other, have no row. Raises BadIds."""
+        return int(numpy.count_nonzero(self._index.lookup(self._checked_ids(ids)) == MISSING))
+
     def memory(self) -> Memory:
         """Return what the table takes. Pages of blocks that no row has reached yet are not counted: the system has not given them."""
         width = 4 * self.dimension * len(self._arenas)

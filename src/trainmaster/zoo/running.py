@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..ps.errors import ServerError
 from . import model_file
 from .errors import BadModel
 from .flags import EVALUATE, TRAIN, parse
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         task, flags = parse(arguments)
         return _run(task, flags)
-    except BadModel as error:
+    except (BadModel, ServerError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
 

@@ -38,7 +38,7 @@ _ALL = 10**9  # checkpoints that are kept where all are
 
 
 class Diverged(Exception):
-    """The loss is not a finite number."""
+    """The loss or a gradient is not a finite number."""
 
 
 class Unexported(Exception):
@@ -219,7 +219,10 @@ class Training:
             self._callbacks.call("on_epoch_begin", self._epoch)
         before = self._strategy.steps
         self._callbacks.call("on_train_batch_begin", before)
-        loss, parts = self._strategy.step(batch)
+        try:
+            loss, parts = self._strategy.step(batch)
+        except FloatingPointError as error:
+            raise Diverged(f"in step {before + 1}, {error}") from error
         if not math.isfinite(loss):
             raise Diverged(f"the loss of step {before + 1} is {'NaN' if math.isnan(loss) else loss}")
         if self._strategy.is_counted:
@@ -287,6 +290,12 @@ class Training:
         self._checkpoints.wait()
         self._say(f"trained {steps} steps")
 
+    def newest_checkpoint(self) -> str:
+        """Describe the newest checkpoint that is stored."""
+        if self._has_servers:
+            return str(self._strategy.newest_checkpoint())
+        return self._checkpoints.newest()
+
     def _export(self) -> None:
         """Export, where this task has an output of the job; alone, or where the job has none, the first one to `--output`."""
         place = os.environ.get("TRAINMASTER_OUTPUT_MODEL") or (
@@ -313,7 +322,7 @@ def train(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -
     try:
         training.run()
     except Diverged as error:
-        newest = training._checkpoints.newest()
+        newest = training.newest_checkpoint()
         print(f"error: {error}; the job is stopped\n  the last good checkpoint: {newest}", file=sys.stderr, flush=True)
         return 1
     except Unexported as error:

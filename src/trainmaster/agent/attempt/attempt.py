@@ -671,5 +671,5 @@ class Attempt:
     def _environ(self, env: Mapping[str, str]) -> dict[str, str]:
         return environ(
             self.place, self.number, env, self._start.get("defaults") or {}, self._inputs, self._outputs, self._start.get("threads"),
-            self._order["checkpoint"],
+            self._order["checkpoint"], self._start.get("memory"),
         )  # fmt: skip

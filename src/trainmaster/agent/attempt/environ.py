@@ -24,9 +24,10 @@ PROGRAMS = ("elasticdl", "ps", "runtime", "zoo")  # our packages that programs i
 
 def environ(
     place: Place, attempt: int, env: Texts, defaults: Texts, inputs: Texts, outputs: Mapping[str, Mapping[str, Any]],
-    threads: int | None = None, checkpoint: Mapping[str, Any] | None = None,
+    threads: int | None = None, checkpoint: Mapping[str, Any] | None = None, memory: int | None = None,
 ) -> dict[str, str]:  # fmt: skip
-    """Return the whole environment. `env`, `defaults` and `threads` are the order's; `inputs` maps names to paths, `outputs` to places.
+    """Return the whole environment. `env`, `defaults`, `threads` and `memory` (bytes, the program's limit) are the order's; `inputs` maps
+    names to paths, `outputs` to places.
 
     Memory for the states that a program saves is not offered where a set must tell which records of shards it has seen.
     """
@@ -42,6 +43,8 @@ def environ(
     }  # fmt: skip
     if checkpoint:
         variables["TRAINMASTER_CHECKPOINT"] = os.path.normpath(os.path.join(site.cwd, checkpoint["path"]))
+    if memory is not None:
+        variables["TRAINMASTER_MEMORY_LIMIT"] = str(memory)
     if not checkpoint or checkpoint.get("memory"):
         variables["TRAINMASTER_MEMORY"] = site.memory()
     if place.devices:

@@ -225,11 +225,17 @@ def _rejoin(state: State, group: Group) -> list[Fact]:
     generation = 1 + max(other.generation for other in state.groups) if group.forming else group.generation
     for key in state.unsettled:
         task = state.tasks[key]
-        if task.group == group.number and task.phase == READY and not task.doomed and not (task.whole and group.gang):
+        is_ready = task.group == group.number and task.phase == READY and not task.doomed
+        if is_ready and not (task.whole and group.gang) and _knows_its_role(state, task):
             rank = group.ranks.get(key, task.index)
             fact = {"task": key, "attempt": task.attempt, "group": group.number, "generation": generation, "rank": rank}
             facts.append(("member-joined", fact))
     return facts
+
+
+def _knows_its_role(state: State, task: Task) -> bool:
+    """Tell whether the task may start: those that serve the others must find each other, so all of them are reached first."""
+    return not state.role(task).serves or all(peer.address or peer.final for peer in state.members_of(task.role))
 
 
 def _commit(state: State, group: Group) -> list[Fact]:

@@ -310,6 +310,8 @@ def _ready(state: State, task: Task, data: Data, at: float) -> None:
     move(state, task, READY, at)
     task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
     state.arm("start", task.key, None)
+    if state.role(task).serves:
+        touch_role(state, task.role)  # the others may have waited for this one
     _stop_if_final(state, task)
 
 

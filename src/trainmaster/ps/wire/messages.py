@@ -33,6 +33,7 @@ SHARED = 1  # a flag
 HEADER_LIMIT = 4 * 2**20  # bytes
 PAYLOAD_LIMIT = 2**33  # bytes
 STRANGER_LIMIT = 4096  # bytes of the header of whoever has not shown the token; a payload they may not send
+NOT_FINITE = "not-finite"  # the kind of an error
 _MAGIC = b"TMPS"
 _TYPES = ("f4", "f2", "i8", "u4")
 _ALIGNMENT = 64

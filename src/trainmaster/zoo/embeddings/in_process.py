@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from ...ps.client import Client, Identity
+from ...ps.memory import memory_left
 from ...ps.order import decide
 from ...ps.shard import IDS, Draft, Shard
 from ...ps.specification import definition_of
@@ -27,7 +28,7 @@ class InProcess(Client):
 
     def __init__(self) -> None:
         super().__init__([""], Identity("", task=_TASK))
-        self._shard = Shard(0, 1)
+        self._shard = Shard(0, 1, room=memory_left)
 
     def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
         ((header, arrays),) = requests

@@ -21,7 +21,8 @@ from typing import Any
 import numpy
 
 from ... import runtime
-from ...ps.client import Client, Pulled, Refused, ServerError
+from ...ps.client import Client, Pulled
+from ...ps.errors import Refused, ServerError
 from ...ps.job import BadPlace, from_job
 from ...ps.specification import BadDefinition, Updates
 from ...runtime import inputs
@@ -179,6 +180,13 @@ class ServerStrategy:
         if isinstance(self._client, InProcess):
             return {**self._model.state(), "tables": self._client.state()}
         return None
+
+    def newest_checkpoint(self) -> str:
+        """Describe the newest checkpoint that the servers have."""
+        status = self._client.status()[0]
+        if status["completed"] < 0:
+            return "none: give --checkpoint_steps"
+        return f"version-{status['completed']} in {status['directory']} of the parameter servers"
 
     def keep(self) -> None:
         """Have the servers keep the last version, and return once that is done."""

@@ -32,6 +32,12 @@ def loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(outputs, labels)
 
 
+def steep_loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return a loss that is finite, and from its sixth call on has a gradient that is not."""
+    steep_loss.calls = getattr(steep_loss, "calls", 0) + 1  # type: ignore[attr-defined]
+    return loss(labels, outputs) + (outputs * (0 if steep_loss.calls > 5 else 1) ** 2).abs().sqrt().sum() * 0  # type: ignore[attr-defined]
+
+
 def optimizer(parameters):  # type: ignore[no-untyped-def]
     return torch.optim.Adagrad(parameters, lr=0.1)
 

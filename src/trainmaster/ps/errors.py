@@ -1,0 +1,29 @@
+"""The errors of a worker's side of parameter servers."""
+
+from __future__ import annotations
+
+
+class ServerError(RuntimeError):
+    """A server cannot serve this; the message says why."""
+
+    status = 1  # of a program that ends with it
+
+
+class ServerGone(ServerError, ConnectionError):
+    """A server was away for longer than the client waits."""
+
+
+class StateLost(ServerError):
+    """A server came back without what it had."""
+
+
+class Refused(ServerError):
+    """A push was refused as stale; `version` is the newest. Pull again, and do the batch again."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the push is stale: the newest version is {version}")
+        self.version = version
+
+
+class Superseded(ServerError):
+    """A newer attempt of this task is there: this one must end."""

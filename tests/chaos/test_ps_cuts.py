@@ -1,0 +1,47 @@
+"""The network of a parameter server is cut while a worker pushes. Nothing closes, nothing answers; no push is lost, none is applied twice."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from conformance.engines import python, role
+from conformance.netns_engine import Netns
+
+pytestmark = pytest.mark.full
+
+LIMIT = 180.0  # s; reached by a failure alone
+STEPS = 120
+WORKER = python(f"""
+    import time
+    import numpy
+    from trainmaster.ps.client import TableSpec, Updates
+    from trainmaster.ps.job import from_job
+
+    with from_job(servers=2) as client:
+        optimizer = {{"name": "SGD", "learning_rate": 1.0}}
+        client.define({{"steps": numpy.zeros(1)}}, {{"seen": TableSpec(4, seed=1)}}, optimizer, Updates(tolerance=None))
+        ids = numpy.arange(20)
+        first = client.pull(rows={{"seen": ids}}).rows["seen"]
+        for step in range({STEPS}):
+            client.push(client.version, {{"steps": -numpy.ones(1)}}, {{"seen": (ids, -numpy.ones((20, 4)))}})
+            print("pushed", step, flush=True)
+            time.sleep(0.1)
+        pulled = client.pull(rows={{"seen": ids}})
+        print("steps", pulled.dense["steps"][0], pulled.version)
+        print("rows", (abs(pulled.rows["seen"] - first - {STEPS}) < 1e-3).all())
+""")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_network_of_a_parameter_server_is_cut(netns: Netns, index: int) -> None:
+    serving = role(
+        [sys.executable, "-m", "trainmaster.ps", "--servers", "2"], 2, ports=["ps"], restart={"scope": "group"}
+    )
+    roles = {"ps": serving, "worker": role(WORKER, 1, after={"ps": "running"})}
+    job = netns.submit(roles, timeouts={"grace": "60s"})
+    job.until_line("pushed 5")
+    netns.cut(job.task(f"ps:{index}")["node"], 20.0)
+    status = job.succeeded(LIMIT)
+    assert {task["attempt"] for task in status["tasks"]} == {1}, job.story(status)
+    assert job.lines()[STEPS:] == [f"steps {STEPS:.1f} {STEPS}", "rows True"]
