@@ -33,9 +33,10 @@ def loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 
 
 def steep_loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-    """Return a loss that is finite, and from its sixth call on has a gradient that is not."""
+    """Return a loss that is finite, and whose gradient is not: from the sixth call on, and in later attempts from the first."""
     steep_loss.calls = getattr(steep_loss, "calls", 0) + 1  # type: ignore[attr-defined]
-    return loss(labels, outputs) + (outputs * (0 if steep_loss.calls > 5 else 1) ** 2).abs().sqrt().sum() * 0  # type: ignore[attr-defined]
+    is_steep = runtime.task().attempt > 1 or steep_loss.calls > 5  # type: ignore[attr-defined]
+    return loss(labels, outputs) + ((outputs * 0).abs().sqrt().sum() if is_steep else 0)
 
 
 def optimizer(parameters):  # type: ignore[no-untyped-def]
