@@ -3,7 +3,7 @@
 A *landing* is one submission that CI looks at. `.ci/landing` numbers it and names the commit that the last one ended with, which
 `tools/landing` writes and `make check` demands; so what has changed since is known. `Choice` has the rule, which the end of a run prints:
 
-- TURN: a seventh of the full tests runs at each landing, so each runs at least at every seventh.
+- TURN: a tenth of the full tests runs at each landing, so each runs at least at every tenth.
 - NEAR: of the others, those run that the change is about: it touches the test's own file, or a file that `REACH` says it is about.
 - FAR: then those that it can reach at all, through code that they share with others, as long as there is time.
 - NONE: the rest waits for its turn, since the change cannot touch it.
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 
-TURNS = 7
+TURNS = 10
 _ROOT = Path(__file__).parent.parent
 
 
