@@ -126,13 +126,13 @@ def stalls(certificate: str, key: str) -> tuple[float, float]:
 def written_in_place(share: Path) -> float:
     """Return the seconds that it takes to write what is in a share, in the process that has it."""
     from trainmaster.ps.shard import Shard
-    from trainmaster.ps.storage.checkpoints import load_share, write_share
+    from trainmaster.ps.storage.checkpoints import Share, load_share
 
     shard = Shard(0, 1)
     load_share(str(share), shard)
     with tempfile.TemporaryDirectory(prefix="tm-bench-") as folder:
         begin = time.perf_counter()
-        write_share(folder, shard)
+        Share(shard).write(folder)
         return time.perf_counter() - begin
 
 
