@@ -350,6 +350,7 @@ def test_a_share_is_that_of_its_moment_while_a_thread_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainmaster.ps.table._BATCH", 2**17)
+
     def digest(of: Shard) -> int:
         return zlib.crc32(repr(sorted(rows_of(of.tables["user"].blocks()).items())).encode())
 

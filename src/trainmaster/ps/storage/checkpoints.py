@@ -150,7 +150,7 @@ class Share:
                     rows += len(arrays["ids"])
                     os.fdatasync(
                         descriptor
-                    )  # in small pieces: nobody else's writes wait long behind them, nor does the end of a killed server
+                    )  # in small pieces: a server that is killed ends only behind the present one
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
