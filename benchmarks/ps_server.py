@@ -4,19 +4,28 @@
 
 One server process and one client process, a table of 1M rows of 16 float32 with Adam's slots, in batches of 26 x 512 uniform ids that
 differ from each other. The seconds are the server's own of a processor (user and system), as /proc has them: the client shares the
-machine. The note has rows by the clock. The server keeps a log of the pushes, unless the figure says so. Then 1 GB of tables is
-checkpointed while pushes go on: the peer writes the same file in a process that does nothing else meanwhile.
+machine. The note has rows by the clock. The server keeps a log of the pushes, unless the figure says so.
+
+Then 1 GB of tables is checkpointed while pushes go on: once as training has them, each behind some 0.1 s of the worker's own work, and
+once without a pause. The stall is the time of all these pushes beyond the mean of those before and after, and that of the request. The
+peer writes the same file in a process that does nothing else meanwhile.
+
+At last a server is killed while two clients push, and begun again at once. The time is that until both clients had another push
+acknowledged, less that in which another process loads the server's share.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import operator
 import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +38,8 @@ sys.path.insert(0, str(figures.ROOT / "src"))
 
 from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.ps.client import Client, Identity, TableSpec, Updates
+from trainmaster.ps.shard import Shard
+from trainmaster.ps.storage.checkpoints import Share, load_share, manifests
 
 ROWS, DIMENSION, BATCH, BATCHES = 1_000_000, 16, 26 * 512, 60
 WANTED = {"pulled": 2.0, "pushed": 1.0}  # million rows/s of a core
@@ -36,22 +47,34 @@ LARGE = 5_000_000  # rows of 192 bytes: 1 GB
 TICK = os.sysconf("SC_CLK_TCK")
 
 
+def begun(folder: Path, addresses: list[str], index: int = 0, has_log: bool = True) -> subprocess.Popen[bytes]:
+    """Begin a server whose token and certificate lie in a folder."""
+    command = [sys.executable, "-m", "trainmaster.ps", "--index", str(index), "--servers", str(len(addresses))]
+    command += ["--listen", addresses[index], "--leader", addresses[0], "--token-file", str(folder / "token")]
+    command += ["--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem")]
+    command += ["--directory", str(folder / "ckpt")] if has_log else []
+    environ = {**os.environ, "PYTHONPATH": str(figures.ROOT / "src")}
+    return subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+
+
 @contextlib.contextmanager
-def server(way: str, has_log: bool, certificate: str, key: str) -> Iterator[tuple[int, Client, Path]]:
-    """Run a server, and return its process, a client and its folder."""
+def server_folder(certificate: str, key: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tm-bench-") as name:
         folder = Path(name)
         (folder / "token").write_text("token")
         (folder / "certificate.pem").write_text(certificate)
         (folder / "key.pem").write_text(key)
+        yield folder
+
+
+@contextlib.contextmanager
+def server(way: str, has_log: bool, certificate: str, key: str) -> Iterator[tuple[int, Client, Path]]:
+    """Run a server, and return its process, a client and its folder."""
+    with server_folder(certificate, key) as folder:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         address = f"unix:{folder}/socket" if way == "shared memory" else f"127.0.0.1:{port}"
-        command = [sys.executable, "-m", "trainmaster.ps", "--listen", address, "--token-file", str(folder / "token")]
-        command += ["--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem")]
-        command += ["--directory", str(folder / "ckpt")] if has_log else []
-        environ = {**os.environ, "PYTHONPATH": str(figures.ROOT / "src")}
-        process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+        process = begun(folder, [address], has_log=has_log)
         client = Client([address], Identity("token", certificate))
         try:
             yield process.pid, client, folder
@@ -67,11 +90,19 @@ def processor_time(process: int) -> float:
     return (int(user) + int(system)) / TICK
 
 
+def some_gradients(rows: int) -> Any:
+    return numpy.random.default_rng(6).normal(0, 0.01, (rows, DIMENSION)).astype(numpy.float32)
+
+
+def define(client: Client) -> None:
+    client.define({}, {"table": TableSpec(DIMENSION)}, {"name": "Adam"}, Updates(tolerance=None))
+
+
 def fill(client: Client, rows: int) -> Any:
     """Make a table of so many rows with slots, and return its ids in random order."""
-    client.define({}, {"table": TableSpec(DIMENSION)}, {"name": "Adam"}, Updates(tolerance=None))
+    define(client)
     ids = numpy.random.default_rng(5).permutation(rows) * 7919
-    gradients = numpy.random.default_rng(6).normal(0, 0.01, (2**17, DIMENSION)).astype(numpy.float32)
+    gradients = some_gradients(2**17)
     for begin in range(0, rows, 2**17):
         part = ids[begin : begin + 2**17]
         client.push(client.version, rows={"table": (part, gradients[: len(part)])})
@@ -84,7 +115,7 @@ def rates(way: str, has_log: bool, certificate: str, key: str) -> dict[str, tupl
         ids = fill(client, ROWS)
         generator = numpy.random.default_rng(7)
         batches = [numpy.sort(generator.choice(ids, BATCH, replace=False)) for _ in range(BATCHES)]
-        gradients = numpy.random.default_rng(6).normal(0, 0.01, (BATCH, DIMENSION)).astype(numpy.float32)
+        gradients = some_gradients(BATCH)
         calls: dict[str, Callable[[Any], Any]] = {
             "pulled": lambda batch: client.pull(False, {"table": batch}),
             "pushed": lambda batch: client.push(client.version, rows={"table": (batch, gradients)}),
@@ -100,40 +131,109 @@ def rates(way: str, has_log: bool, certificate: str, key: str) -> dict[str, tupl
         return results
 
 
-def stalls(certificate: str, key: str) -> tuple[float, float]:
-    """Return seconds that training lost to a checkpoint of 1 GB, and seconds that writing it in place takes."""
+def stalls(certificate: str, key: str) -> tuple[float, float, float]:
+    """Return seconds that pushes lost to a checkpoint of 1 GB, with pauses and without, and seconds that writing it in place takes."""
     with server("shared memory", True, certificate, key) as (_, client, folder):
         ids = fill(client, LARGE)
         generator = numpy.random.default_rng(8)
-        gradients = numpy.random.default_rng(6).normal(0, 0.01, (BATCH, DIMENSION)).astype(numpy.float32)
+        gradients = some_gradients(BATCH)
+        batches = [generator.choice(ids, BATCH, replace=False) for _ in range(60)]
 
-        def push() -> float:
+        def push(number: int, has_pause: bool) -> float:
+            batch = generator.choice(ids, BATCH, replace=False) if has_pause else batches[number % len(batches)]
             begin = time.perf_counter()
-            client.push(client.version, rows={"table": (generator.choice(ids, BATCH, replace=False), gradients)})
+            client.push(client.version, rows={"table": (batch, gradients)})
             return time.perf_counter() - begin
 
-        push()
-        usual = statistics.median(push() for _ in range(30))
-        begin = time.perf_counter()
-        version = client.checkpoint()
-        stalled = time.perf_counter() - begin
-        while client.status()[0]["completed"] < version:
-            stalled += max(0.0, push() - usual)
+        def stall(has_pause: bool) -> float:
+            """Return the time of a checkpoint's request and of the pushes until it is whole, beyond their usual one."""
+            usual = [push(number, has_pause) for number in range(40)]
+            begin = time.perf_counter()
+            version = client.checkpoint()
+            requested = time.perf_counter() - begin
+            beside = []
+            while client.status()[0]["completed"] < version:
+                beside.append(push(len(beside), has_pause))
+            usual += [push(number, has_pause) for number in range(40)]
+            return max(1e-3, requested + sum(beside) - len(beside) * statistics.mean(usual))
+
+        stall(True)  # the first one is not measured: memory that the server never had comes slowly
+        found = stall(True), stall(False)
         shares = list(folder.glob("ckpt/version-*/variables-0-of-1.ckpt"))
-        return stalled, written_in_place(shares[0])
+        return *found, alone(written_in_place, shares[0])
+
+
+def alone(measured: Callable[[Path], float], path: Path) -> float:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measured, (path,))
 
 
 def written_in_place(share: Path) -> float:
     """Return the seconds that it takes to write what is in a share, in the process that has it."""
-    from trainmaster.ps.shard import Shard
-    from trainmaster.ps.storage.checkpoints import load_share, write_share
-
     shard = Shard(0, 1)
     load_share(str(share), shard)
-    with tempfile.TemporaryDirectory(prefix="tm-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tm-bench-", dir=share.parent) as folder:
         begin = time.perf_counter()
-        write_share(folder, shard)
+        Share(shard).write(folder)
         return time.perf_counter() - begin
+
+
+def loaded(folder: Path) -> float:
+    """Return the seconds that it takes to check and load the share of server 0 of the newest checkpoint."""
+    begin = time.perf_counter()
+    manifest = manifests(str(folder / "ckpt"))[0]
+    manifest.check(0)
+    load_share(manifest.path(0), Shard(0, manifest.servers))
+    return time.perf_counter() - begin
+
+
+def back_after_kill(servers: int, certificate: str, key: str) -> tuple[float, float]:
+    """Return seconds from the kill of server 0 to the next push of two clients, and seconds that loading its share takes."""
+    with server_folder(certificate, key) as folder:
+        addresses = [f"unix:{folder}/{index}" for index in range(servers)]
+        processes = [begun(folder, addresses, index) for index in range(servers)]
+        clients = [Client(addresses, Identity("token", certificate, f"worker:{number}")) for number in range(2)]
+        ids = fill(clients[0], ROWS)
+        version = clients[0].checkpoint()
+        while min(status["completed"] for status in clients[0].status()) < version:
+            time.sleep(0.01)
+        pushed: list[list[float]] = [[], []]
+        may_end = threading.Event()
+
+        def work(number: int) -> None:
+            generator, client, gradients = numpy.random.default_rng(number), clients[number], some_gradients(BATCH)
+            define(client)
+            while not may_end.is_set():
+                client.push(client.version, rows={"table": (generator.choice(ids, BATCH, replace=False), gradients)})
+                pushed[number].append(time.perf_counter())
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        try:
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: min(map(len, pushed)) >= 20)
+            processes[0].kill()
+            killed, counts = time.perf_counter(), list(map(len, pushed))
+            processes[0].wait()
+            processes[0] = begun(folder, addresses)
+            wait_for(lambda: all(len(times) >= count + 2 for times, count in zip(pushed, counts, strict=True)))
+            # a client may read one answer of the killed server behind its kill, never two
+            back = max(times[count + 1] for times, count in zip(pushed, counts, strict=True)) - killed
+        finally:
+            may_end.set()
+            for thread in threads:
+                thread.join()
+            for client in clients:
+                client.close()
+            for process in processes:
+                process.kill()
+                process.wait()
+        return back, alone(loaded, folder)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
 
 
 def measure(runs: int) -> list[figures.Row]:
@@ -166,9 +266,21 @@ def measure(runs: int) -> list[figures.Row]:
                     more_is_better=True,
                 )
             )
-    pairs = [stalls(certificate, key) for _ in range(max(1, runs // 2))]
-    ours, peer = [stall for stall, _ in pairs], [whole for _, whole in pairs]
-    rows.append(figures.Row("training stalled by a checkpoint of 1 GB", ours, "s", None, "in place", peer, 1 / 0.08))
+    found = [stalls(certificate, key) for _ in range(max(1, runs // 2))]
+    in_place = [whole for *_, whole in found]
+    for place, name in enumerate(("", ", pushes without a pause")):
+        stalled = [measured[place] for measured in found]
+        note = f"{statistics.median(map(operator.truediv, stalled, in_place)):.1%}"
+        target = None if place else 1 / 0.08
+        rows.append(
+            figures.Row(f"stall by a checkpoint of 1 GB{name}", stalled, "s", None, "in place", in_place, target, note)
+        )
+    for servers in (1, 2):
+        times = [back_after_kill(servers, certificate, key) for _ in range(runs)]
+        load = statistics.median(load for _, load in times)
+        beyond = [back - load for back, load in times]
+        name = f"kill of server 0 of {servers} to the next push of both workers, beyond loading its share"
+        rows.append(figures.Row(name, beyond, "s", 1.0, note=f"loading it takes {load:.2f} s"))
     return rows
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import select
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -9,9 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.ps.arena import Arena
 from trainmaster.ps.initializers import Normal, Uniform, table_key, zeros
 from trainmaster.ps.optimizers import FTRL, SGD, Adagrad, Adam
-from trainmaster.ps.table import BadIds, Block, Table
+from trainmaster.ps.shard import Shard
+from trainmaster.ps.snapshots import Snapshots
+from trainmaster.ps.specification import Definition, TableSpec, Updates
+from trainmaster.ps.storage.checkpoints import load_share, share_name
+from trainmaster.ps.table import BadIds, Block, Frozen, Table
 
 DIMENSION = 3
 OPTIMIZERS = [SGD(0.1), SGD(0.1, momentum=0.9), Adam(0.1), Adagrad(0.1), FTRL(0.1)]
@@ -227,3 +236,143 @@ def test_rows_of_another_kind_of_table_are_refused_and_change_nothing() -> None:
     with pytest.raises(ValueError, match="rows of \\(3,\\) and momentum, velocity; the block has values \\(2, 2\\)"):
         table.load(Block(numpy.array([1, 2]), values[:, :2], slots, last_used))
     assert len(table) == 0
+
+
+# -- rows as they were at one moment, while the table changes --
+
+
+def act(table: Table, action: str, ids: list[int], step: int, now: float) -> None:
+    """Change a table in one of the ways that there are."""
+    distinct = numpy.array(sorted({*ids}), numpy.int64)
+    numbers = numpy.random.default_rng(step).normal(size=(len(ids), DIMENSION)).astype(numpy.float32)
+    if action == "pull":
+        table.pull(distinct, now)
+    elif action == "push":
+        table.push(numpy.array(ids, numpy.int64), numbers, step, now)
+    elif action == "evict":
+        table.evict(3.0, now)
+    elif action == "remove":
+        table.remove(distinct)
+    else:
+        slots = {name: abs(numbers[: len(distinct)]) for name in table.optimizer.slots}
+        last_used = numpy.full(len(distinct), int(now), numpy.uint32)
+        table.load(Block(distinct, numbers[: len(distinct)], slots, last_used))
+
+
+def rows_of(blocks: Iterator[Block]) -> dict[int, bytes]:
+    """Return all that is known of each id."""
+    rows = {}
+    for block in blocks:
+        for place, number in enumerate(block.ids.tolist()):
+            assert number not in rows
+            numbers = [block.values[place], *(slot[place] for slot in block.slots.values()), block.last_used[place]]
+            rows[number] = b"".join(array.tobytes() for array in numbers)
+    return rows
+
+
+class TornArena:
+    """An arena whose copies have parts of each row from before `change` is called, and parts from behind it."""
+
+    def __init__(self, arena: Arena, change: Callable[[], None]) -> None:
+        self.width, self.block_rows = arena.width, arena.block_rows
+        self._arena, self._change = arena, change
+
+    def copy(self, begin: int, end: int) -> Any:
+        values = self._arena.copy(begin, end)
+        self._change()
+        values[:, 1:] = self._arena.copy(begin, end)[:, 1:]
+        self._change()
+        return values
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["pull", "push", "push", "evict", "remove", "load", "freeze"]), IDS), max_size=20
+)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Adam(0.1)], ids=str)
+@given(CHANGES, CHANGES, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_frozen_rows_are_those_of_their_moment_whatever_the_table_does_meanwhile(
+    optimizer: Any, before: list[tuple[str, list[int]]], meanwhile: list[tuple[str, list[int]]], random: Any
+) -> None:
+    """The table changes between two blocks and while a block is copied. Several frozen tables are read in turn."""
+    table = table_of(optimizer)
+    for step, (action, ids) in enumerate(before, 1):
+        act(table, action.replace("freeze", "push"), ids, step, 1000.0 + step)
+    changes = enumerate(meanwhile, 1 + len(before))
+    pending: list[tuple[dict[int, bytes], Frozen, list[Block], Iterator[Block]]] = []
+
+    def change() -> None:
+        for step, (action, ids) in changes:
+            if action == "freeze":
+                freeze()
+            else:
+                act(table, action, ids, step, 1000.0 + step)
+            if random.random() < 0.5:
+                return
+
+    def freeze() -> None:
+        frozen = table.freeze()
+        expected = rows_of(table.blocks())
+        frozen._arenas = [TornArena(arena, change) for arena in frozen._arenas]  # type: ignore[misc]
+        pending.append((expected, frozen, [], frozen.blocks(random.randint(1, 6))))
+
+    freeze()
+    while pending:
+        expected, frozen, blocks, rest = chosen = random.choice(pending)
+        block = next(rest, None)
+        if block is None:
+            table.thaw(frozen)
+            pending.remove(chosen)
+            assert rows_of(iter(blocks)) == expected
+        else:
+            blocks.append(block)
+        change()
+    assert not table._frozen
+
+
+def test_memory_of_rows_that_were_put_aside_is_used_again() -> None:
+    table = table_of(block_rows=64)
+    table.pull(numpy.arange(1000))
+    expected = rows_of(table.blocks())
+    frozen, blocks = table.freeze(), list[Block]()
+    for step, block in enumerate(frozen.blocks(10), 1):
+        blocks.append(block)
+        ids = numpy.arange(10 * step, min(10 * step + 20, 1000))
+        table.push(ids, numpy.ones((len(ids), DIMENSION)), step)
+    table.thaw(frozen)
+    assert rows_of(iter(blocks)) == expected
+    assert frozen._end <= 40
+
+
+def test_a_share_is_that_of_its_moment_while_a_thread_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmaster.ps.table._BATCH", 2**17)
+
+    def digest(of: Shard) -> int:
+        return zlib.crc32(repr(sorted(rows_of(of.tables["user"].blocks()).items())).encode())
+
+    shard = Shard(0, 1)
+    shard.define(Definition({}, {"user": TableSpec(DIMENSION)}, Adam(0.1), Updates()), {})
+    generator, ids = numpy.random.default_rng(4), numpy.arange(100_000)
+    shard.tables["user"].pull(ids)
+    snapshots, expected, written = Snapshots(str(tmp_path)), dict[int, int](), 0
+    for shard.version in range(1, 4):
+        expected[snapshots.begin(shard)] = digest(shard)
+    for step in range(1, 10_000):
+        for descriptor in select.select([*expected], [], [], 0)[0]:
+            report = snapshots.end(descriptor)
+            copy = Shard(0, 1)
+            assert load_share(str(tmp_path / f"version-{report['version']}" / share_name(0, 1)), copy) == []
+            assert (report["share"]["rows"], digest(copy)) == (100_000, expected.pop(descriptor))
+            written += 1
+        if not expected:
+            break
+        some = numpy.unique(generator.choice(ids, 500))
+        shard.tables["user"].push(some, numpy.ones((len(some), DIMENSION)), step)
+        shard.tables["user"].remove(some[::5])
+        shard.tables["user"].pull(generator.integers(0, 10**6, 100))
+    assert written == 3
+    assert not shard.tables["user"]._frozen

@@ -47,13 +47,24 @@ class Arena:
             self._blocks[block].take(offsets, axis=0, out=values[part], mode="clip")
         return values if places.order is None else values.take(places.inverse(), axis=0)
 
+    def copy(self, begin: int, end: int) -> Floats:
+        """Return a copy of rows `begin` to `end`. Of a row that another thread writes meanwhile, some numbers may be its former ones."""
+        values = numpy.empty((end - begin, self.width), numpy.float32)
+        row = begin
+        while row < end:
+            block, offset = divmod(row, self.block_rows)
+            part = self._blocks[block][offset : offset + end - row]
+            values[row - begin : row - begin + len(part)] = part
+            row += len(part)
+        return values
+
     def write(self, places: Places, values: Floats) -> None:
         """Write (n, width) values, in the order that `places` was made of. A row that occurs twice gets either value."""
         values = numpy.ascontiguousarray(values, numpy.float32)
         if places.order is not None:
             values = values.take(places.order, axis=0)
         for block, part, offsets in places:
-            _put_rows(self._blocks[block], offsets, values[part])
+            put_rows(self._blocks[block], offsets, values[part])
 
     def fill(self, places: Places, value: float) -> None:
         """Write one value into all numbers of the rows."""
@@ -104,7 +115,7 @@ class Places:
         return inverse
 
 
-def _put_rows(array: Floats, rows: Integers, values: Floats) -> None:
+def put_rows(array: Floats, rows: Integers, values: Floats) -> None:
     """Write rows of (n, width) into an array of (m, width), both in C's order.
 
     `array[rows] = values` takes three times as long: here a row is one element.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Addresses = Sequence[str | Sequence[str]]
 
 PATIENCE = 600.0  # s
-_PAUSES = (0.01, 0.5)  # s between tries to connect: the first and the longest
+_PAUSES = (0.01, 0.1)  # s between tries to connect: the first and the longest
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,11 @@ class Index:
         self._ids: Integers = numpy.empty(0, numpy.int64)  # by row
         self._slots: NDArray[Any] = numpy.full(_SMALLEST, _EMPTY, numpy.int32)
         self._in_use = self._removed = 0  # slots
-        self._free: Integers = numpy.empty(0, numpy.int64)  # row numbers below `end` that no id has
+        self.free: Integers = numpy.empty(
+            0, numpy.int64
+        )  # row numbers below `end` that no id has; never changed in place
         self.end = 0  # row numbers made so far
+        self._is_shared = False  # the array of ids, which is copied before the id of a row number changes
 
     def __len__(self) -> int:
         return self._in_use
@@ -72,7 +75,7 @@ class Index:
         self._slots[positions[is_held]] = _REMOVED
         self._in_use -= len(freed)
         self._removed += len(freed)
-        self._free = numpy.concatenate([self._free, freed])
+        self.free = numpy.concatenate([self.free, freed])
         return freed
 
     def rows(self) -> Integers:
@@ -86,10 +89,16 @@ class Index:
         ids: Integers = self._ids[rows]
         return ids
 
+    def shared_ids(self) -> Integers:
+        """Return the ids by row number, those of free ones too. The array stays as it is."""
+        self._is_shared = True
+        ids: Integers = self._ids[: self.end]
+        return ids
+
     @property
     def size(self) -> int:
         """The bytes of the slots, the ids and the list of free rows."""
-        return self._slots.nbytes + self.end * self._ids.itemsize + self._free.nbytes
+        return self._slots.nbytes + self.end * self._ids.itemsize + self.free.nbytes
 
     def _search(self, ids: Integers) -> tuple[Integers, Integers]:
         """Return the slot at which the search for each id ends, and the row number that it holds."""
@@ -127,9 +136,11 @@ class Index:
 
     def _take_rows(self, count: int) -> Integers:
         """Return free row numbers, and new ones where these are too few."""
-        kept = max(0, len(self._free) - count)
-        reused, self._free = self._free[kept:], self._free[:kept].copy()
+        kept = max(0, len(self.free) - count)
+        reused, self.free = self.free[kept:], self.free[:kept].copy()
         end = self.end + count - len(reused)
+        if self._is_shared and len(reused):
+            self._ids, self._is_shared = self._ids.copy(), False
         self._ids = grown(self._ids, end)
         rows = numpy.concatenate([reused, numpy.arange(self.end, end, dtype=numpy.int64)])
         self.end = end

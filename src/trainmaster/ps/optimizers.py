@@ -33,7 +33,7 @@ from .arena import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol
 
     from numpy.typing import NDArray
@@ -281,16 +281,20 @@ def update_rows(
     gradients: Floats,
     step: int,
     learning_rate: float | None = None,
+    keep: Callable[[Integers, Sequence[Floats]], None] | None = None,
 ) -> None:
     """Update n rows of a table by gradients of (n, dimension). The rows must differ from each other, and ascend.
 
-    `arenas`: that of the values, then those of the slots; all have equally many rows a block.
+    `arenas`: that of the values, then those of the slots; all have equally many rows a block. `keep` gets rows and what each arena
+    has of them before these change.
     """
     rate = optimizer.learning_rate if learning_rate is None else learning_rate
     length = max(1, _PIECE // arenas[0].width)
     for begin in range(0, len(rows), length):
         places = Places(rows[begin : begin + length], arenas[0].block_rows, is_sorted=True)
         values, *slots = numbers = [arena.read(places) for arena in arenas]
+        if keep is not None:
+            keep(rows[begin : begin + length], numbers)
         optimizer.apply(values, gradients[begin : begin + length], slots, step, rate)
         for arena, written in zip(arenas, numbers, strict=True):
             arena.write(places, written)

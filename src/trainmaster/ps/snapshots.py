@@ -1,86 +1,66 @@
-"""Shares of checkpoints, each written by a forked copy of the server.
+"""Shares of checkpoints, each written by a thread beside the server's own.
 
-The copy has the server's memory as it was at the fork, and writes one file; nothing else of it runs. It first closes whatever it has of the
-server's sockets and files, as a server that is killed must look dead to everybody at once; and it ends where the server has ended.
+Each is of the moment at which it was asked for, and they are written one after another. Neither thread holds Python's lock while it copies,
+digests or writes numbers. The threads have the server's priority: one with less of it is slow where the machine has other work, and as
+long as it writes, rows that change are put aside. A thread ends with its process, so a server that is killed looks dead at once.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-import signal
-import warnings
+import threading
 
-from .storage.checkpoints import write_share
+from .storage.checkpoints import Share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .shard import Shard
     from .storage.checkpoints import Plain
 
-_NICENESS = 10
-_PR_SET_PDEATHSIG = 1  # prctl(2)
-_libc = ctypes.CDLL(None)
-
 
 class Snapshots:
-    """The copies that write to a directory."""
+    """The shares that are being written to a directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._writers: dict[int, tuple[int, Plain]] = {}  # descriptor of the report -> process, and what it writes
+        self._writers: dict[int, _Writer] = {}  # by the descriptor that can be read once it is done
+        self._turn = threading.Lock()
 
     def begin(self, shard: Shard) -> int:
         """Begin to write the state as it is now, and return a descriptor that can be read once that is done."""
         report, its_end = os.pipe2(os.O_CLOEXEC)
-        facts = {"version": shard.version, "sequence": shard.sequence}
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # of a fork beside threads: the copy needs none of their locks
-            server = os.getpid()
-            process = os.fork()
-        if not process:
-            self._write(shard, its_end, server)
-        os.close(its_end)
-        self._writers[report] = process, facts
+        self._writers[report] = _Writer(Share(shard), self._directory, self._turn, its_end)
+        self._writers[report].start()
         return report
 
     def end(self, descriptor: int) -> Plain:
-        """Return version, sequence and share, or error, of a copy whose descriptor can be read."""
-        process, facts = self._writers.pop(descriptor)
-        with open(descriptor, "rb") as file:
-            content = file.read()
-        os.waitpid(process, 0)
-        return {**facts, **(json.loads(content) if content else {"error": "the process that wrote it was killed"})}
+        """Return version, sequence and share, or error, of a writer whose descriptor can be read."""
+        os.close(descriptor)
+        writer = self._writers.pop(descriptor)
+        writer.share.end()
+        return {"version": writer.share.version, "sequence": writer.share.sequence, **writer.report}
 
     def close(self) -> None:
-        """End the copies that still write."""
-        for descriptor, (process, _) in self._writers.items():
+        """End the writers at their next block."""
+        for writer in self._writers.values():
+            writer.share.interrupt()
+        for descriptor, writer in self._writers.items():
+            writer.join()
             os.close(descriptor)
-            os.kill(process, 9)
-            os.waitpid(process, 0)
         self._writers.clear()
 
-    def _write(self, shard: Shard, descriptor: int, server: int) -> None:
-        """Write the share, report, and end this process."""
+
+class _Writer(threading.Thread):
+    def __init__(self, share: Share, directory: str, turn: threading.Lock, descriptor: int) -> None:
+        super().__init__(name="snapshot", daemon=True)
+        self.share, self._directory, self._turn, self._descriptor = share, directory, turn, descriptor
+        self.report: Plain = {"error": "its writer failed"}
+
+    def run(self) -> None:
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != server:
-                return
-            for other in map(int, os.listdir("/proc/self/fd")):
-                if other > 2 and other != descriptor:
-                    try:
-                        os.close(other)
-                    except OSError:  # the descriptor of the listing itself
-                        continue
-            os.nice(_NICENESS)
-            try:
-                report: Plain = {"share": write_share(self._directory, shard)}
-            except OSError as error:
-                report = {"error": str(error)}
-            os.write(descriptor, json.dumps(report).encode())
+            with self._turn:
+                self.report = {"share": self.share.write(self._directory)}
+        except (OSError, MemoryError) as error:
+            self.report = {"error": str(error) or "there is no memory"}
         finally:
-            os._exit(0)
+            os.close(self._descriptor)

@@ -6,23 +6,27 @@ arenas, one each, under the row number that the index gives an id. Row numbers o
 *Time* is handed in, in seconds of any clock that does not go back; of a row the last whole second of use is kept (4 bytes, so up
 to the year 2106). `evict` takes the part of a second that is lost as use: it never comes early, and up to a second late.
 
+*A table can be read while it changes*: `freeze` returns its rows as they are at that moment, for another thread to copy block by block.
+What is about to change a row puts its former numbers aside, where that thread has not come to them yet.
+
 *A refused call changes nothing*: ids, shapes and numbers are checked before the first row is made.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy
 
-from .arena import BLOCK_ROWS, Arena, Places, grown
+from .arena import BLOCK_ROWS, Arena, Places, grown, put_rows
 from .index import MISSING, Index
 from .initializers import table_key
 from .optimizers import update_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Seconds = NDArray[numpy.uint32]
 
-_BATCH = 2**16  # rows that `blocks` yields at once
+_BATCH = 2**24  # bytes that `blocks` yields at once
+_AS_IT_WAS, _IS_READ = 0, -1  # what is known of a row of a `Frozen` that does not lie aside
 
 
 class BadIds(ValueError):
@@ -88,6 +93,7 @@ class Table:
         self._initial = list(optimizer.slots.values())
         self._arenas = [Arena(dimension, block_rows) for _ in range(1 + len(self._initial))]  # values, then slots
         self._last_used: Seconds = numpy.empty(0, numpy.uint32)  # by row
+        self._frozen: list[Frozen] = []  # those that have not ended
 
     def __len__(self) -> int:
         return len(self._index)
@@ -113,7 +119,7 @@ class Table:
             return 0
         rows, sums = sum_by_row(self._rows(ids), gradients)
         self._last_used[rows] = int(now)
-        update_rows(self.optimizer, self._arenas, rows, sums, step, learning_rate)
+        update_rows(self.optimizer, self._arenas, rows, sums, step, learning_rate, self._keep if self._frozen else None)
         return len(rows)
 
     def evict(self, unused: float, now: float) -> int:
@@ -134,15 +140,22 @@ class Table:
         """Return the ids that have a row, ascending."""
         return numpy.sort(self._index.ids(self._index.rows()))
 
-    def blocks(self, rows: int = _BATCH) -> Iterator[Block]:
-        """Yield all rows, in copies of up to so many. What the table does meanwhile may or may not be in them."""
-        all_rows = self._index.rows()
-        for begin in range(0, len(all_rows), rows):
-            part = all_rows[begin : begin + rows]
-            places = Places(part, self.block_rows, is_sorted=True)
-            values, *slots = (arena.read(places) for arena in self._arenas)
-            named = dict(zip(self.optimizer.slots, slots, strict=True))
-            yield Block(self._index.ids(part), values, named, self._last_used[part])
+    def freeze(self) -> Frozen:
+        """Return the rows as they are now, until `thaw`. Both are for the table's own thread."""
+        self._frozen.append(Frozen([*self.optimizer.slots], self._arenas, self._index, self._last_used))
+        return self._frozen[-1]
+
+    def thaw(self, frozen: Frozen) -> None:
+        """Put no more rows aside for it."""
+        self._frozen.remove(frozen)
+
+    def blocks(self, rows: int | None = None) -> Iterator[Block]:
+        """Yield all rows as they were at the first of them, in copies of up to so many; by default of 16 MiB."""
+        frozen = self.freeze()
+        try:
+            yield from frozen.blocks(rows)
+        finally:
+            self.thaw(frozen)
 
     def load(self, block: Block) -> None:
         """Take rows in, in place of those with the same ids. Raises BadIds, and ValueError where the block is of another table."""
@@ -158,7 +171,7 @@ class Table:
         rows = self._index.lookup(ids)
         is_missing = rows == MISSING
         rows[is_missing] = self._new_rows(ids[is_missing])
-        places = Places(rows, self.block_rows)
+        places = self._changing(rows)
         for arena, array in zip(self._arenas, arrays, strict=True):
             arena.write(places, array)
         self._last_used[rows] = block.last_used
@@ -191,8 +204,7 @@ class Table:
 
     def _made_rows(self, ids: Integers) -> Integers:
         """Make rows of ids that differ from each other, with their initial values, and return their numbers."""
-        rows = self._new_rows(ids)
-        places = Places(rows, self.block_rows)
+        places = self._changing(rows := self._new_rows(ids))
         self._arenas[0].write(places, self.initializer.rows(self._key, ids, self.dimension))
         for arena, initial in zip(self._arenas[1:], self._initial, strict=True):
             arena.fill(places, initial)
@@ -205,6 +217,17 @@ class Table:
         for arena in self._arenas:
             arena.reserve(self._index.end)
         return rows
+
+    def _changing(self, rows: Integers) -> Places:
+        """Return the places of rows whose numbers are about to change, after putting these aside where they are frozen."""
+        places = Places(rows, self.block_rows)
+        if self._frozen:
+            self._keep(rows, [arena.read(places) for arena in self._arenas])
+        return places
+
+    def _keep(self, rows: Integers, numbers: Sequence[Floats]) -> None:
+        for frozen in self._frozen:
+            frozen.keep(rows, numbers)
 
     # -- checks --
 
@@ -246,6 +269,89 @@ class Table:
                 f"{len(wrong)} of {count} gradients for table {self.name!r} are not finite: the first is at position {wrong[0]}"
             )
         return array
+
+
+class Frozen:
+    """The rows of a table as they were at one moment, while the table changes. It belongs to two threads.
+
+    *Copy-on-write by rows.* The reader copies a block of rows as it is, some of them new or half written. Then it takes the former numbers
+    of the rows that were put aside, and from then on none of the block are. The table's thread puts a row aside before it first changes
+    it. So as much lies aside as changes before it is read, and its memory is used again block by block. Times of use and what lies
+    aside take 8 bytes a row beside that.
+    """
+
+    def __init__(self, slots: Sequence[str], arenas: Sequence[Arena], index: Index, last_used: Seconds) -> None:
+        self._slots, self._arenas, self._free, self._ids = slots, arenas, index.free, index.shared_ids()
+        self._last_used = last_used[: index.end].copy()
+        self._lock = threading.Lock()
+        self._places = numpy.zeros(
+            index.end + 1, numpy.int32
+        )  # by row: its place in `_aside`, counted from 1; _AS_IT_WAS or _IS_READ
+        self._places[-1] = _IS_READ  # for all rows that are new since then
+        self._aside = [Arena(arena.width, arena.block_rows) for arena in arenas]
+        self._end = 0  # of the places
+        self._unused: Integers = numpy.empty(0, numpy.int64)  # places below `_end`
+        self._is_interrupted = False
+
+    def blocks(self, rows: int | None = None) -> Iterator[Block]:
+        """Yield copies of up to so many rows. Raises InterruptedError after `interrupt`."""
+        width = sum(arena.width for arena in self._arenas) * 4
+        step = rows or max(1, _BATCH // width)
+        free = numpy.sort(self._free)
+        for begin in range(0, len(self._ids), step):
+            if self._is_interrupted:
+                raise InterruptedError("it was interrupted")
+            end = min(begin + step, len(self._ids))
+            arrays: list[NDArray[Any]] = [self._ids[begin:end], self._last_used[begin:end], *self._copy(begin, end)]
+            missing = free[slice(*free.searchsorted([begin, end]))] - begin
+            if len(missing):
+                arrays = [numpy.delete(array, missing, axis=0) for array in arrays]
+            ids, last_used, values, *slots = arrays
+            if len(ids):
+                yield Block(ids, values, dict(zip(self._slots, slots, strict=True)), last_used)
+
+    def keep(self, rows: Integers, numbers: Sequence[Floats]) -> None:
+        """Put rows aside that are about to change: `numbers` of each arena. Rows that are new since then may be among them."""
+        with self._lock:
+            chosen = numpy.flatnonzero(self._places.take(rows, mode="clip") == _AS_IT_WAS)
+            if not len(chosen):
+                return
+            if len(chosen) < len(rows):
+                rows, numbers = rows.take(chosen), [values.take(chosen, axis=0) for values in numbers]
+            is_new, places = self._take_places(len(rows))
+            self._places[rows] = places + 1
+            where = Places(places, self._aside[0].block_rows, is_sorted=is_new)
+            for arena, values in zip(self._aside, numbers, strict=True):
+                arena.reserve(self._end)
+                arena.write(where, values)
+
+    def interrupt(self) -> None:
+        """Have `blocks` fail, where it is not through."""
+        self._is_interrupted = True
+
+    def _copy(self, begin: int, end: int) -> list[Floats]:
+        numbers = [arena.copy(begin, end) for arena in self._arenas]
+        with self._lock:
+            places = self._places[begin:end].copy()
+            self._places[begin:end] = _IS_READ
+        changed = numpy.flatnonzero(places > 0)
+        if len(changed):
+            aside = places.take(changed).astype(numpy.int64) - 1
+            where = Places(aside, self._aside[0].block_rows)
+            for array, arena in zip(numbers, self._aside, strict=True):
+                put_rows(array, changed, arena.read(where))
+            with self._lock:
+                self._unused = numpy.concatenate([self._unused, aside])
+        return numbers
+
+    def _take_places(self, count: int) -> tuple[bool, Integers]:
+        """Return places that are used no more, and new ones where these are too few. Tell whether all are new."""
+        kept = max(0, len(self._unused) - count)
+        reused, self._unused = self._unused[kept:], self._unused[:kept]
+        end = self._end + count - len(reused)
+        places = numpy.concatenate([reused, numpy.arange(self._end, end)])
+        self._end = end
+        return not len(reused), places
 
 
 def sum_by_row(rows: Integers, gradients: Floats) -> tuple[Integers, Floats]:

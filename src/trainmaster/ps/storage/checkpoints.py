@@ -4,8 +4,8 @@
     DIRECTORY/version-V/manifest-of-N.json       size and digest (BLAKE2b) of each share
     DIRECTORY/journal/I-of-N/                    the log of server I
 
-A share is written by a forked copy of the server, beside which training goes on: the system copies each page of memory that is written
-meanwhile. So the share is of one moment, that of one entry of the order, on all servers of the same one. A checkpoint without its
+A share is of one moment, that of one entry of the order, on all servers of the same one. It is written beside the training: rows that
+change before they are written are put aside first (see `table.Frozen`); all else is copied at once. A checkpoint without its
 manifest, or whose shares are not as it says, is none.
 """
 
@@ -17,7 +17,7 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from ..shard import DENSE, IDS, ROWS, Draft, Settled
+from ..shard import DENSE, IDS, ROWS, Draft, Settled, owned_arrays
 from ..specification import definition_of
 from ..table import Block
 from ..wire.messages import buffers
@@ -25,6 +25,7 @@ from .journal import Damaged, records, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ..shard import Arrays, Shard
@@ -110,29 +111,74 @@ def remove_beyond(directory: str, kept: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_share(directory: str, shard: Shard) -> Plain:
-    """Write the share of a server, and return its size, digest and rows for the manifest. Raises OSError."""
-    folder = version_folder(directory, shard.version)
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, share_name(shard.index, shard.servers))
-    descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    digest, size = hashlib.blake2b(digest_size=32), 0
+class Share:
+    """The state of a server at one moment. It is made and ended by the thread of the shard, which goes on, and written by any."""
 
-    def write(header: Plain, arrays: Arrays) -> None:
-        nonlocal size
-        parts = buffers(header, arrays, is_checked=True)
-        for part in parts:
-            digest.update(part)
-            size += len(part)
-        write_all(descriptor, parts)
+    def __init__(self, shard: Shard) -> None:
+        assert shard.definition is not None
+        self.version, self.sequence = shard.version, shard.sequence
+        settled = {task: [end.attempt, end.step, end.is_accepted] for task, end in shard.settled.items()}
+        self._name = share_name(shard.index, shard.servers)
+        self._facts = {
+            "op": "share", "format": _FORMAT, "index": shard.index, "servers": shard.servers, "version": shard.version,
+            "sequence": shard.sequence, "definition": shard.definition.to_plain(), "attempts": {**shard.attempts}, "settled": settled,
+            "applied": shard.applied,
+        }  # fmt: skip
+        slots = [_SLOT + slot for slot in shard.definition.optimizer.slots]
+        self._dense = {
+            name: owned_arrays({"values": values, **dict(zip(slots, shard.slots[name], strict=True))})
+            for name, values in shard.dense.items()
+        }
+        self._drafts = [(draft_header(draft), owned_arrays(draft.arrays)) for draft in shard.drafts.values()]
+        self._tables = {name: (table, table.freeze()) for name, table in shard.tables.items()}
 
-    try:
-        rows = _write_records(shard, write)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(f"{path}.part", path)
-    return {"bytes": size, "digest": digest.hexdigest(), "rows": rows}
+    def write(self, directory: str) -> Plain:
+        """Write the file, and return its size, digest and rows for the manifest. Raises OSError."""
+        folder = version_folder(directory, self.version)
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, self._name)
+        descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        digest, size, rows = hashlib.blake2b(digest_size=32), 0, 0
+        try:
+            for header, arrays in self._records():
+                parts = buffers(header, arrays, is_checked=True)
+                for part in parts:
+                    digest.update(part)
+                    size += len(part)
+                write_all(descriptor, parts)
+                if header["op"] == "rows":
+                    rows += len(arrays["ids"])
+                    os.fdatasync(
+                        descriptor
+                    )  # in small pieces: a server that is killed ends only behind the present one
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(f"{path}.part", path)
+        return {"bytes": size, "digest": digest.hexdigest(), "rows": rows}
+
+    def interrupt(self) -> None:
+        """Have `write` raise InterruptedError at its next block of rows."""
+        for _, frozen in self._tables.values():
+            frozen.interrupt()
+
+    def end(self) -> None:
+        for table, frozen in self._tables.values():
+            table.thaw(frozen)
+
+    def _records(self) -> Iterator[tuple[Plain, Arrays]]:
+        yield self._facts, {}
+        for name, arrays in self._dense.items():
+            yield {"op": "dense", "name": name}, arrays
+        for name, (_, frozen) in self._tables.items():
+            for block in frozen.blocks():
+                slots = {_SLOT + slot: array for slot, array in block.slots.items()}
+                yield (
+                    {"op": "rows", "table": name},
+                    {"ids": block.ids, "values": block.values, "last_used": block.last_used, **slots},
+                )
+        yield from self._drafts
+        yield {"op": "end"}, {}
 
 
 def load_share(path: str, shard: Shard, is_own: bool = True) -> list[Draft]:
@@ -211,32 +257,6 @@ def _read_manifest(folder: str, name: str) -> Manifest | None:
         return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _write_records(shard: Shard, write: Any) -> int:
-    assert shard.definition is not None
-    settled = {task: [end.attempt, end.step, end.is_accepted] for task, end in shard.settled.items()}
-    facts = {
-        "op": "share", "format": _FORMAT, "index": shard.index, "servers": shard.servers, "version": shard.version,
-        "sequence": shard.sequence, "definition": shard.definition.to_plain(), "attempts": shard.attempts, "settled": settled,
-        "applied": shard.applied,
-    }  # fmt: skip
-    write(facts, {})
-    names = tuple(shard.definition.optimizer.slots)
-    for name, values in shard.dense.items():
-        slots = {_SLOT + slot: array for slot, array in zip(names, shard.slots[name], strict=True)}
-        write({"op": "dense", "name": name}, {"values": values, **slots})
-    rows = 0
-    for name, table in shard.tables.items():
-        for block in table.blocks():
-            rows += len(block.ids)
-            slots = {_SLOT + slot: array for slot, array in block.slots.items()}
-            arrays = {"ids": block.ids, "values": block.values, "last_used": block.last_used, **slots}
-            write({"op": "rows", "table": name}, arrays)
-    for draft in shard.drafts.values():
-        write(draft_header(draft), draft.arrays)
-    write({"op": "end"}, {})
-    return rows
 
 
 def _load_facts(header: Plain, shard: Shard) -> None:
