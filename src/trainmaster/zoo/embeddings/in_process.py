@@ -14,7 +14,7 @@ import numpy
 from ...ps.client import Client, Identity
 from ...ps.order import decide
 from ...ps.shard import IDS, Draft, Shard
-from ...ps.specification import definition_of
+from ...ps.specification import BadDefinition, definition_of
 from ...ps.table import Block
 from ...ps.wire.connections import Message
 from ..errors import BadModel
@@ -25,9 +25,9 @@ _TASK = "worker:0"
 class InProcess(Client):
     """A client whose one server is a share in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: Shard | None = None) -> None:
         super().__init__([""], Identity("", task=_TASK))
-        self._shard = Shard(0, 1)
+        self._shard = shard or Shard(0, 1)
 
     def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
         ((header, arrays),) = requests
@@ -35,8 +35,18 @@ class InProcess(Client):
         answer: dict[str, Any] = {}
         result: dict[str, Any] = {}
         if op == "define":
+            proposed = definition_of(header["definition"])
             if shard.definition is None:
-                shard.define(definition_of(header["definition"]), arrays)
+                shard.define(proposed, arrays)
+            elif conflict := shard.definition.conflict(proposed):
+                raise BadDefinition(f"their checkpoint is of another model or optimizer: {conflict} now")
+            else:
+                shard.redefine(proposed)
+        elif op == "definition":
+            assert shard.definition is not None
+            answer["definition"] = shard.definition.to_plain()
+        elif op == "seed":
+            shard.seed(arrays, time.time())
         elif op == "pull":
             result = shard.pull(header["dense"], arrays, time.time())
         elif op == "ids":
