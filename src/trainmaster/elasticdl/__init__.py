@@ -1,5 +1,21 @@
 """ElasticDL's program API, for model files and programs that were written for it. Each module is imported by name.
 
 What is here runs in users' programs: it needs the standard library and NumPy, and its modules for a framework need that framework.
-`preprocessing`: the preprocessing layers, for Keras 3. `fingerprints`: the hash of whole numbers by which these choose a bin.
+`preprocessing`: the preprocessing layers, for Keras 3. `fingerprints`: the hash of whole numbers by which these choose a bin. `Embedding`: the
+layer whose rows lie on parameter servers, for Keras 3.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Embedding"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the layer when it is asked for: whoever uses PyTorch need not have Keras."""
+    if name != "Embedding":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..zoo.embeddings import Embedding
+
+    return Embedding

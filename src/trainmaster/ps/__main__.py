@@ -14,6 +14,8 @@ import sys
 from ..runtime.pinned import serving
 from .job import BadPlace, place_of_job
 from .server import Fatal, Server, Settings
+from .storage.belonging import clear_former
+from .storage.former import Unusable
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
 
@@ -31,7 +33,7 @@ def main() -> int:
         "--init",
         default="",
         metavar="DIRECTORY",
-        help="begin with the newest checkpoint in it, where there is no state",
+        help="begin with the newest checkpoint of a former job's servers in it or below, where there is no state",
     )
     parser.add_argument(
         "--servers", type=int, default=0, help="how many there are; in a job by default as many as its tasks"
@@ -54,6 +56,8 @@ def main() -> int:
         if options.listen:
             return _serve_by_hand(options)
         place = place_of_job(options.servers)
+        if options.init:
+            clear_former(options.directory or place.directory, place.token)
         settings = Settings(
             place.index,
             place.servers,
@@ -64,7 +68,7 @@ def main() -> int:
             options.init,
         )
         return _serve(settings, place.listen, place.certificate, place.key, place.publish)
-    except BadPlace as error:
+    except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
     except (CannotRestore, Fatal, OSError) as error:

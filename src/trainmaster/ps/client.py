@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     Addresses = Sequence[str | Sequence[str]]
 
 PATIENCE = 600.0  # s
+_SEEDED = 2**16  # rows that are sent at once
 _PAUSES = (0.01, 0.1)  # s between tries to connect: the first and the longest
 
 
@@ -126,6 +127,26 @@ class Client:
             link.must_be_defined = self.servers == 1 or link.index == 0
         self.version = max(self.version, int(answer.header["version"]))
         return int(answer.header["version"])
+
+    def adopt(self) -> Definition:
+        """Take over what the servers hold already, as they began from a checkpoint, and return it. Raises ServerError."""
+        (answer,) = self._ask(self._links[:1], [({"op": "definition"}, {})])
+        self.definition = definition_of(answer.header["definition"])
+        self._owners = {name: server_of_parameter(name, self.servers) for name in self.definition.dense}
+        self.version = max(self.version, int(answer.header["version"]))
+        return self.definition
+
+    def seed(self, table: str, ids: Any, rows: Any) -> None:
+        """Put rows into a table, with which the training begins. Rows that come behind its first version change nothing. Raises ServerError."""
+        self._check_definition()
+        ids, rows = _whole_ids(table, ids), numpy.asarray(rows, numpy.float32)
+        for begin in range(0, len(ids), _SEEDED):
+            piece = slice(begin, begin + _SEEDED)
+            split = _Split(ids[piece], self.servers)
+            arrays = zip(split.parts, split.divided(rows[piece]), strict=True)
+            self._ask(
+                self._links, [({"op": "seed"}, {IDS + table: part, ROWS + table: values}) for part, values in arrays]
+            )
 
     def pull(
         self, dense: bool | Sequence[str] = True, rows: Mapping[str, Any] | None = None, *, at_least: int | None = None

@@ -11,6 +11,8 @@ number of servers) is looked at again after each step of the order; a message th
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
     ids {table}                                     {version}, the ids that have a row
+    seed {table}, ids, rows                         {version}; rows that a training begins with, before its first version
+    definition                                      {version, definition}
     status                                          {version, completed, applied, sequence, tables, drafts, directory}
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
@@ -40,9 +42,11 @@ from .order import decide
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
+from .storage.belonging import is_of_job, mark_job
 from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
+from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
-from .storage.restoring import restore, restore_copy
+from .storage.restoring import restore
 from .table import BadIds
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept, connect
 from .wire.messages import NOT_FINITE, STRANGER_LIMIT, Malformed
@@ -71,7 +75,7 @@ _KEPT = 100_000  # entries for servers that come back, where there are no files
 @dataclass(frozen=True)
 class Settings:
     """How a server runs. `leader`: returns the addresses of server 0. `directory`: of checkpoints and logs; "": it keeps none, and what it
-    has ends with it. `initial`: a directory whose newest checkpoint is the state of a server that has none.
+    has ends with it. `initial`: a directory of a former job's checkpoints, the newest of which is the state of a server that has none.
     """
 
     index: int
@@ -163,20 +167,28 @@ class Server:
     def _restored(self) -> Shard:
         index, servers, directory = self.settings.index, self.settings.servers, self.settings.directory
         if not directory:
-            return (
-                restore_copy(self.settings.initial, index, servers) if self.settings.initial else Shard(index, servers)
-            )
+            return self._initial()
         self._journal = Journal(journal_folder(directory, index, servers))
         shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)
         if shard.definition is None and self.settings.initial:
-            shard, self._is_settling = restore_copy(self.settings.initial, index, servers), True
+            shard, self._is_settling = self._initial(), True
+        elif self._is_of_former_job():
+            shard.inherit()
         if self._is_settling:
             self._journal.clear()
         elif self.is_leader:
             kept = records_behind(self._journal.folder, 0)
             self._entries = [record.header for record in kept if record.header["op"] == "entry"]
         self._journal.begin(shard.sequence)
+        mark_job(directory, self.settings.token)
         return shard
+
+    def _initial(self) -> Shard:
+        index, servers, initial = self.settings.index, self.settings.servers, self.settings.initial
+        return newest_former(initial).load(index, servers) if initial else Shard(index, servers)
+
+    def _is_of_former_job(self) -> bool:
+        return not is_of_job(self.settings.directory, self.settings.token)
 
     def _snapshot_again(self, shard: Shard) -> None:
         """Write a checkpoint that was asked for before this process began, where it is not there yet."""
@@ -358,10 +370,10 @@ class Server:
         op, shard = message.op, self.shard
         if op in ("draft", "commit", "define") and self._is_settling:
             return False
-        if op in ("pull", "draft"):
+        if op in ("pull", "draft", "seed"):
             if shard.definition is None and not self.is_leader:
                 return False
-            return op == "draft" or self.is_leader or shard.version >= _whole(message, "at_least")
+            return op != "pull" or self.is_leader or shard.version >= _whole(message, "at_least")
         return True
 
     def _retry_waiting(self) -> None:
@@ -373,6 +385,11 @@ class Server:
     def _define(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("defines")
         proposed = definition_of(message.header.get("definition"))
+        if self.shard.definition is not None and self.shard.is_inherited:
+            if conflict := self.shard.definition.conflict(proposed):
+                raise BadDefinition(f"their checkpoint is of another model or optimizer: {conflict} now")
+            self._add({"definition": proposed.to_plain()})
+            return {"version": self.shard.version}, {}
         if self.shard.definition is not None:
             if difference := self.shard.definition.difference(proposed):
                 raise BadDefinition(f"the servers have another definition: {difference}")
@@ -445,6 +462,21 @@ class Server:
     def _ids(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         table = str(message.header.get("table"))
         return {"version": self.shard.version}, {IDS + table: self.shard.ids_of(table)}
+
+    def _seed(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        if self.shard.definition is None:
+            raise BadPush("nothing is defined yet: call define first")
+        if not self.shard.version:  # else another worker has done it, and rows were trained since
+            now = int(time.time())
+            self.shard.seed(message.arrays, now)
+            if self._journal is not None:
+                self._journal.append({"op": "seed", "time": now}, message.arrays)
+        return {"version": self.shard.version}, {}
+
+    def _definition(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        if self.shard.definition is None:
+            raise BadPush("the servers hold nothing")
+        return {"version": self.shard.version, "definition": self.shard.definition.to_plain()}, {}
 
     def _status(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         tables = {}
@@ -667,6 +699,8 @@ _OPS: dict[str, Any] = {
     "commit": Server._commit,
     "checkpoint": Server._checkpoint,
     "ids": Server._ids,
+    "seed": Server._seed,
+    "definition": Server._definition,
     "status": Server._status,
     "follow": Server._follow,
     "saved": Server._share_message,

@@ -10,6 +10,7 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     drop name                   the draft was refused
     checkpoint v                a snapshot of version v is due
     complete v                  the checkpoint v is whole
+    definition d                updates, and the optimizer's numbers, of a training that goes on from a former job's checkpoint
 
 Drafts of a task come in the order of their names. An entry that settles a name drops the drafts of that task which came before it and were
 not committed, for these were given up. A draft that comes after its name was settled is not held.
@@ -26,6 +27,8 @@ import numpy
 
 from .optimizers import stale_learning_rate, update_dense
 from .placement import server_of_parameter
+from .specification import definition_of
+from .table import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +99,16 @@ class Shard:
     initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # on server 0, all values that it was defined with
     completed: int = -1  # the version of the newest whole checkpoint; -1: none
     room: Callable[[], float] = lambda: math.inf  # returns the bytes of memory that new rows may take
+    is_redefined: bool = False  # an entry has replaced the definition of a former job
+
+    @property
+    def is_inherited(self) -> bool:
+        """Tell whether all that is here is a former job's, the definition too."""
+        return self.version > 0 and not self.settled and not self.is_redefined
+
+    def inherit(self) -> None:
+        """Take what is here as a former job's: forget its workers."""
+        self.attempts, self.settled = {}, {}
 
     def define(self, definition: Definition, values: Arrays) -> None:
         """Take the definition, and those of the initial values that belong here. Raises BadPush."""
@@ -112,6 +125,27 @@ class Shard:
                 initial = definition.optimizer.slots.values()
                 self.dense[name] = value
                 self.slots[name] = [numpy.full(value.shape, number, numpy.float32) for number in initial]
+
+    def redefine(self, definition: Definition) -> None:
+        """Go on with another definition, which has no conflict with the present one."""
+        self.definition, self.is_redefined = definition, True
+        for table in self.tables.values():
+            table.optimizer = definition.optimizer
+
+    def seed(self, arrays: Arrays, now: float) -> None:
+        """Put rows into tables, by prefix and name: those that a training begins with. Raises BadPush."""
+        assert self.definition is not None
+        for key, ids in arrays.items():
+            if not key.startswith(IDS):
+                continue
+            name = key.removeprefix(IDS)
+            rows, table = arrays.get(ROWS + name), self._table(name)
+            if rows is None or rows.dtype != numpy.float32 or rows.shape != (len(ids), table.dimension):
+                raise BadPush(f"table {name!r} needs float32 rows of {table.dimension} numbers, one for each id")
+            self._check_range(name, self._placed(name, ids))
+            initial = self.definition.optimizer.slots.items()
+            slots = {slot: numpy.full(rows.shape, number, numpy.float32) for slot, number in initial}
+            table.load(Block(ids, rows, slots, numpy.full(len(ids), int(now), numpy.uint32)))
 
     def owns(self, parameter: str) -> bool:
         return server_of_parameter(parameter, self.servers) == self.index
@@ -173,6 +207,8 @@ class Shard:
             self._give_up(task, (attempt, 0))
         elif "complete" in entry:
             self.completed = entry["complete"]
+        elif "definition" in entry:
+            self.redefine(definition_of(entry["definition"]))
         self.sequence = entry["sequence"]
 
     def unused(self, name: str, now: float) -> NDArray[numpy.int64]:

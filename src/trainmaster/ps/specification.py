@@ -107,6 +107,20 @@ class Definition:
         """Return the first place where two definitions differ, with both values; "": nowhere."""
         return _difference("", self.to_plain(), other.to_plain())
 
+    def conflict(self, other: Definition) -> str:
+        """Return the first place where another definition cannot go on with this one's values, with both; "": nowhere.
+
+        Parameters, tables and the optimizer's slots must agree. Its numbers, how pushes become versions, and how long rows live may differ.
+        """
+        return _difference("", self._lasting(), other._lasting())
+
+    def _lasting(self) -> Plain:
+        plain = self.to_plain()
+        for spec in plain["tables"].values():
+            del spec["evict_unused"]
+        optimizer = {"name": plain["optimizer"]["name"], "slots": dict(self.optimizer.slots)}
+        return {"dense": plain["dense"], "tables": plain["tables"], "optimizer": optimizer}
+
     def make_table(self, name: str) -> Table:
         spec = self.tables[name]
         return Table(name, spec.dimension, spec.initializer, self.optimizer, seed=spec.seed, input_dim=spec.input_dim)

@@ -19,11 +19,12 @@ from typing import Any
 from .. import runtime
 from .data.batches import window_batches
 from .data.records import Window, Windows
+from .embeddings.former import FLAG, is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
 from .modes import Mode
 from .reading import reader_of, whole_of
-from .starting import FLAG, initialise
+from .starting import initialise, use_former
 
 
 def evaluate(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> int:
@@ -37,10 +38,7 @@ def evaluate(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any
         whole_of("validation", flags, model.parts, params, task.world == 1), model, flags["minibatch_size"]
     )
     first = evaluation.first_batch()
-    model.build(first.features)
-    model.leave_tables()
-    step = initialise(model, flags["checkpoint_dir_for_init"])
-    evaluation.run(step)
+    evaluation.run(_started(model, first.features, flags, say))
     evaluation.finish()
     return 0
 
@@ -72,9 +70,7 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
         rows: list[Any] = []
         for batch in window_batches(window, feed):
             if not examples:
-                model.build(batch.features)
-                model.leave_tables()
-                initialise(model, flags["checkpoint_dir_for_init"])
+                _started(model, batch.features, flags, say)
             predictions = model.numbers(model.outputs(batch.features))
             if processor is not None:
                 processor.process(predictions, task.index)
@@ -93,6 +89,15 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
     windows.close()
     say(f"predicted {examples} examples")
     return 0
+
+
+def _started(model: Any, features: Any, flags: dict[str, Any], say: Any) -> int:
+    """Build a model by a batch, give it what was trained, and return the number of steps behind it. Raises BadModel."""
+    model.build(features)
+    if is_of_servers(flags["checkpoint_dir_for_init"]):
+        return use_former(model, flags, say)
+    model.leave_tables()
+    return initialise(model, flags["checkpoint_dir_for_init"])
 
 
 def _require_start(flags: dict[str, Any], task: str) -> None:

@@ -63,13 +63,14 @@ FLAGS = (
     Flag("log_loss_steps", int, 100, "print the loss after each so many steps; 0: never", (TRAIN,)),
     Flag("max_step", int, 0, "stop after so many steps; 0: when the data have ended", (TRAIN,)),
     Flag("distribution_strategy", str, SINGLE, "how several workers train one model", choices=STRATEGIES),
-    Flag("num_ps_pods", int, 0, "the number of parameter servers; 0: as many as the job's role ps has", (TRAIN,)),
+    Flag("num_ps_pods", int, 0, "the number of parameter servers; 0: as many as the job's role ps has"),
     Flag("get_model_steps", int, 1, "fetch parameters from the servers at each so many steps", (TRAIN,), least=1),
     Flag("grads_to_wait", int, 1, "the number of workers' gradients that the servers apply at once", (TRAIN,), least=1),
     Flag("sync_version_tolerance", int, 0, "how many versions gradients may be behind the servers' parameters", (TRAIN,)),
     Flag("use_async", bool, False, "have the servers apply gradients as they come", (TRAIN,)),
     Flag("lr_staleness_modulation", bool, False, "have the servers divide the learning rate by the staleness of gradients", (TRAIN,)),
     Flag("embedding_size", int, 2 * 1024 * 1024, "the bytes above which a Keras embedding lies on the parameter servers", (TRAIN,)),
+    Flag("evict_unused", str, "", "remove rows of tables that were in no batch for so long, like 7d; a table may say it itself", (TRAIN,)),
     Flag("log_level", str, "INFO", "how much is printed", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
 )  # fmt: skip
 OLDER_NAMES = {"dataset_fn": "feed"}

@@ -3,6 +3,7 @@
 | it names | what is taken |
 |---|---|
 | a directory or URL of checkpoints, or the directory of a job's checkpoints | weights, the optimizer's state, the number of steps |
+| a directory of checkpoints of parameter servers, or one of a job's | rows, parameters, their slots: see `use_former` |
 | the directory of an exported model | weights |
 | a file of weights: `.keras`, `.weights.h5`, `.pt` | weights |
 """
@@ -14,10 +15,14 @@ import os
 from typing import Any
 
 from .. import runtime
+from ..ps.client import Client, ServerError
+from ..ps.specification import Definition
+from .embeddings.former import FLAG, loaded_former
+from .embeddings.in_process import InProcess
 from .errors import BadModel
+from .flags import PARAMETER_SERVER
+from .models.server_strategy import client_of_job
 from .stored_sets import states_in
-
-FLAG = "--checkpoint_dir_for_init"
 
 
 def initialise(model: Any, place: str) -> int:
@@ -29,18 +34,56 @@ def initialise(model: Any, place: str) -> int:
         if loaded is not None:
             restore(model, loaded)
             return int(loaded.step)
-    path = place if os.path.isfile(place) else _exported(model, place)
-    if not path or not path.endswith(model.weights_files):
-        if is_of_servers(place):
-            mend = "name what the training exported"
-            raise BadModel(
-                f"{place} has checkpoints of parameter servers, which they alone read", place=FLAG, mend=mend
-            )
-        endings = ", ".join(model.weights_files)
-        mend = f"name a directory of checkpoints, an exported model, or a file of weights ({endings})"
-        raise BadModel(f"{place} has no weights for this model", place=FLAG, mend=mend)
-    model.load_weights(path)
+    model.load_weights(_weights(model, place))
     return 0
+
+
+def initialise_tables(model: Any, place: str) -> None:
+    """Give a model that is built, and does not use its tables yet, weights, and rows for the tables to begin with. Raises BadModel."""
+    if "://" not in place and not os.path.exists(place):
+        raise BadModel(f"{place} does not exist", place=FLAG)
+    if not os.path.isfile(place) and _checkpoint(place) is not None:
+        mend = "name what its training exported, or let it go on with its --checkpoint_dir"
+        raise BadModel(f"tables cannot begin from a worker's checkpoint in {place}", place=FLAG, mend=mend)
+    model.load_before_tables(_weights(model, place))
+
+
+def use_former(model: Any, flags: dict[str, Any], say: Any) -> int:
+    """Give a model that is built, and is not trained, the tables and parameters of a checkpoint, and return the number of steps behind it.
+
+    Its rows lie in this process, or on the job's servers, which began from the same checkpoint. Raises BadModel.
+    """
+    client: Client
+    if flags["distribution_strategy"] == PARAMETER_SERVER:
+        client = client_of_job(flags["num_ps_pods"])
+    else:
+        client = InProcess(loaded_former(flags[FLAG.lstrip("-")]))
+    try:
+        former = client.adopt()
+        model.use_tables({*former.tables}, say)
+        dense = {name: value.shape for name, value in model.tables.dense().items()}
+        present = Definition(dense, model.tables.specs, former.optimizer, former.updates)
+        if conflict := former.conflict(present):
+            raise BadModel(
+                f"the checkpoint is of another model: {conflict} now", place=f"{FLAG} {flags[FLAG.lstrip('-')]}",
+                mend="evaluate and predict with the model file, and the --model_params, that it was trained with",
+            )  # fmt: skip
+        model.tables.source = client
+        pulled = client.pull()
+        model.tables.assign(pulled.dense)
+    except ServerError as error:
+        raise BadModel(f"the parameter servers cannot serve the model: {error}") from None
+    return pulled.version
+
+
+def _weights(model: Any, place: str) -> str:
+    """Return the path of the file of weights that a place has. Raises BadModel."""
+    path = place if os.path.isfile(place) else _exported(model, place)
+    if path and path.endswith(model.weights_files):
+        return path
+    endings = ", ".join(model.weights_files)
+    mend = f"name a directory of checkpoints, an exported model, or a file of weights ({endings})"
+    raise BadModel(f"{place} has no weights for this model", place=FLAG, mend=mend)
 
 
 def restore(model: Any, state: Any) -> None:
@@ -48,11 +91,6 @@ def restore(model: Any, state: Any) -> None:
     if not isinstance(state, dict) or state.get("kind") != model.kind:
         raise BadModel("the checkpoint is not one of this kind of model", place=str(sorted(map(str, state))))
     model.restore(state)
-
-
-def is_of_servers(place: str) -> bool:
-    """Tell whether a directory has checkpoints of parameter servers, which they read themselves."""
-    return bool(glob.glob(os.path.join(glob.escape(place), "version-*", "manifest-of-*.json")))
 
 
 def _checkpoint(place: str) -> Any:

@@ -25,14 +25,15 @@ from .. import runtime
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
 from .data.records import Windows
+from .embeddings.former import is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
 from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
-from .models.strategies import begun, use_tables
+from .models.strategies import begun, needs_tables, use_tables
 from .modes import Mode
 from .reading import reader_of, whole_of
-from .starting import FLAG, initialise, is_of_servers, restore
+from .starting import initialise, initialise_tables, restore
 
 _ALL = 10**9  # checkpoints that are kept where all are
 
@@ -166,27 +167,22 @@ class Training:
                 raise BadModel("no records are left for this worker, and its model has no form without one",
                                mend="have the model built by custom_model()")  # fmt: skip
             restore(model, self._loaded)  # which builds it, and has no optimizer yet
-        use_tables(flags["distribution_strategy"], model, flags["embedding_size"], self._say)
+        place = flags["checkpoint_dir_for_init"] if self._loaded is None else ""
+        if needs_tables(flags["distribution_strategy"], model) and place:
+            if not is_of_servers(place):  # else whoever keeps the tables loads them
+                initialise_tables(model, place)
+            place = ""
+        use_tables(flags, model, self._say)
         model.prepare_training()
         if self._loaded is not None:
             restore(model, self._loaded)
             step = self._loaded.step
             self._say(f"going on from the checkpoint of step {step}")
-        elif flags["checkpoint_dir_for_init"]:
-            step = self._initialised(flags["checkpoint_dir_for_init"])
+        elif place:
+            step = initialise(model, place)
         self._strategy = begun(flags, model, self._windows, self._loaded, step, self._say)
         self._seen = self._begun_at = self._strategy.steps
         return first
-
-    def _initialised(self, place: str) -> int:
-        """Give the model what it is to begin from, and return the number of steps behind that. Raises BadModel."""
-        tables = self._model.tables
-        if tables is None or not tables.specs:
-            return initialise(self._model, place)
-        if not (self._has_servers and is_of_servers(place)):
-            mend = "name a directory of their checkpoints here, and by --init of python -m trainmaster.ps"
-            raise BadModel(f"tables of parameter servers cannot begin from {place}", place=FLAG, mend=mend)
-        return 0  # the servers have what it has
 
     def _check(self, batch: Batch) -> None:
         """Raise BadModel where a first batch shows that feed, model and loss do not fit."""

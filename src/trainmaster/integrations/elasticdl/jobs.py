@@ -21,7 +21,7 @@ from typing import Any
 
 from trainmaster.client.spec import settings
 from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.quantities import exact_bytes
+from trainmaster.core.spec.quantities import exact_bytes, parse_seconds
 from trainmaster.engines import registry
 from trainmaster.host import machine
 from trainmaster.integrations.dialect import (
@@ -96,6 +96,7 @@ class _Builder:
         self.verb, self.words, self.options, self.is_theirs = verb, words, options, is_theirs
         self.engine = options.engine
         self.draft = Draft()
+        self.whole_formers: set[str] = set()  # directories of former servers' checkpoints that were looked through
         self.always = Said("", "ElasticDL's way", False)
         self.is_here = registry.is_on_this_machine(self.engine)
         self.in_pods = registry.engine(self.engine).capabilities.mounts
@@ -156,10 +157,19 @@ class _Builder:
             kind = BY_NAME[name].metavar
             if kind in ("N", "BYTES"):
                 count(option, least.get(name, 0))
+            elif kind == "DURATION" and option.text.strip():
+                self._check_duration(option)
             elif kind == "[true|false]":
                 values.boolean(option)
             elif name in _CHOICES:
                 choice(option, dict.fromkeys(_CHOICES[name]), lower=False)
+
+    @staticmethod
+    def _check_duration(option: Said) -> None:
+        try:
+            parse_seconds(option.text)
+        except ValueError as error:
+            raise wrong_value(option, f"a duration ({error})") from error
 
     # -- how the work is shared --
 
@@ -257,7 +267,8 @@ class _Builder:
         """Return a command of ours and the flags that made it."""
         if role == "ps":  # the workers tell it how updates are applied
             self._set(("roles", "ps", "ports"), ["ps"])
-            begin = ["--init", self._beginning()] if self._begins_from_servers() else []
+            place = self._former_servers()
+            begin = ["--init", place] if place else []
             return ["python", "-m", "trainmaster.ps", "--servers", self.servers.text, *begin], self.servers
         for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
             if not self._has(name):
@@ -426,6 +437,7 @@ class _Builder:
     def _beginning(self) -> str:
         """Return what training, evaluation or prediction begins from, as the workers name it; brought to them where they do not see it."""
         option, url = self.words["checkpoint_dir_for_init"], self._place("checkpoint_dir_for_init")
+        self._are_of_servers(url)
         if "://" not in url and self.is_here:
             if not os.path.exists(url):
                 raise BadInput(
@@ -437,20 +449,47 @@ class _Builder:
             return url
         if self.in_pods and url.startswith("file://"):
             return url.removeprefix("file://")
-        fields = {"url": url, "as": "download", "split": "whole", "local": "init", "to": ["worker"]}
+        roles = ["ps", "worker"] if "ps" in self.roles and self._are_of_servers(url) else ["worker"]
+        fields = {"url": url, "as": "download", "split": "whole", "local": "init", "to": roles}
         for key, value in fields.items():
             self._set(("inputs", "init", key), value, option)
         return "init"
 
-    def _begins_from_servers(self) -> bool:
-        """Tell whether the beginning is a checkpoint of servers, on this machine: they read it themselves."""
-        from trainmaster.zoo.starting import is_of_servers
+    def _former_servers(self) -> str:
+        """Return the directory of the checkpoints of a former job's servers that the servers begin from, as they see it; "": there is none."""
+        if self.is_here and self._has("checkpoint_dir"):  # a job that goes on where a former one has ended
+            from trainmaster.ps.storage.former import are_several
 
-        return (
-            self.is_here
-            and self._has("checkpoint_dir_for_init")
-            and is_of_servers(self._place("checkpoint_dir_for_init"))
-        )
+            place = self._place("checkpoint_dir", is_output=True)
+            if are_several(place):
+                self._check_servers("checkpoint_dir", place)
+                return place
+        if self._has("checkpoint_dir_for_init") and self._are_of_servers(self._place("checkpoint_dir_for_init")):
+            return self._beginning()
+        return ""
+
+    def _are_of_servers(self, place: str) -> bool:
+        """Tell whether a place is a directory of this machine with checkpoints of servers. Raises BadInput where one of them is not whole."""
+        from trainmaster.ps.storage.former import is_former
+
+        if "://" in place or not is_former(place):
+            return False
+        self._check_servers("checkpoint_dir_for_init", place)
+        return True
+
+    def _check_servers(self, flag: str, place: str) -> None:
+        """Raise BadInput where a file of the newest checkpoint of servers is missing or damaged. Without NumPy the servers alone look."""
+        from trainmaster.ps.storage.former import Unusable, newest_former
+
+        if place in self.whole_formers:
+            return
+        try:
+            newest_former(place)
+        except Unusable as error:
+            raise BadInput(error.message, place=self._said(flag).origin, mend=error.mend, anchor="no-file") from error
+        except ImportError:
+            return
+        self.whole_formers.add(place)
 
     # -- results --
 
@@ -481,7 +520,8 @@ class _Builder:
         if self._has("checkpoint_dir") or self._has("keep_checkpoint_max"):
             self._set(
                 ("checkpoint", "keep"),
-                self._count("keep_checkpoint_max") or _KEEP_ALL,
+                # Each server keeps sets of its own, with the newest checkpoints in each.
+                self._count("keep_checkpoint_max") * max(1, count(self.servers)) or _KEEP_ALL,
                 self._said("keep_checkpoint_max"),
             )
 

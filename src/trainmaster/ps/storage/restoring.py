@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..shard import Name
+    from ..shard import Arrays, Name
     from .journal import Record
 
 
@@ -54,22 +54,6 @@ def restore(
     return shard, False
 
 
-def restore_copy(directory: str, index: int, servers: int) -> Shard:
-    """Return the server's share of the newest whole checkpoint in another directory, for a new training. Raises CannotRestore."""
-    for manifest in manifests(directory):
-        try:
-            for number in range(manifest.servers):
-                manifest.check(number)
-        except Damaged:
-            continue
-        shard = Shard(index, servers)
-        for number in range(manifest.servers):
-            load_share(manifest.path(number), shard, is_own=False)
-        shard.attempts, shard.settled = {}, {}
-        return shard
-    raise CannotRestore(f"{directory} has no whole checkpoint of parameter servers")
-
-
 def replay(shard: Shard, record: Record, snapshot: Callable[[Shard], None]) -> None:
     """Do what a record of the server's own log says, where the state does not have it yet."""
     header = record.header
@@ -80,6 +64,8 @@ def replay(shard: Shard, record: Record, snapshot: Callable[[Shard], None]) -> N
         shard.hold(draft_of(header, record.arrays()))
     elif header["op"] == "evict":
         shard.evict(record.arrays())
+    elif header["op"] == "seed":
+        shard.seed(record.arrays(), header["time"])
     elif header["op"] == "entry" and header["sequence"] > shard.sequence:
         shard.handle(header)
         if "checkpoint" in header:
@@ -135,6 +121,7 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
     try:
         shard, parts = Shard(index, servers), _Parts(former)
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
+        seeds: list[Record] = []
         if manifest is not None:
             for number in range(former):
                 manifest.check(number)
@@ -148,6 +135,8 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
                     parts.add(number, (task, attempt, step), record)
                 elif record.header["op"] == "evict":
                     evictions.setdefault(record.header["sequence"], []).append(record)
+                elif record.header["op"] == "seed":
+                    seeds.append(record)
         for name in parts.committed():
             parts.hold(name, shard)
         if shard.definition is not None:
@@ -155,6 +144,8 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
         for record in records_behind(folders[0], sequence):
             if record.header["op"] == "define" and shard.definition is None:
                 shard.define(definition_of(record.header["definition"]), record.arrays())
+                for seed in seeds:  # all came before the first version
+                    shard.seed(rows_of(seed.arrays(), shard), seed.header["time"])
             elif record.header["op"] == "entry" and record.header["sequence"] > shard.sequence:
                 for name in [
                     *record.header.get("of", []),
@@ -173,6 +164,11 @@ def _evict(shard: Shard, evictions: dict[int, list[Record]]) -> None:
     """Evict what each former server did behind the present entry."""
     for record in evictions.get(shard.sequence, ()):
         shard.evict(record.arrays())
+
+
+def rows_of(arrays: Arrays, shard: Shard) -> dict[str, Any]:
+    """Return those rows that belong to a server, with their ids."""
+    return part_of(Draft(("", 0, 0), 0, dict(arrays)), shard)
 
 
 def _await_end(folder: str) -> int:

@@ -15,7 +15,7 @@ from ...ps.client import Client, Identity
 from ...ps.memory import memory_left
 from ...ps.order import decide
 from ...ps.shard import IDS, Draft, Shard
-from ...ps.specification import definition_of
+from ...ps.specification import BadDefinition, definition_of
 from ...ps.table import Block
 from ...ps.wire.connections import Message
 from ..errors import BadModel
@@ -26,9 +26,10 @@ _TASK = "worker:0"
 class InProcess(Client):
     """A client whose one server is a share in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: Shard | None = None) -> None:
         super().__init__([""], Identity("", task=_TASK))
-        self._shard = Shard(0, 1, room=memory_left)
+        self._shard = shard or Shard(0, 1)
+        self._shard.room = memory_left
 
     def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
         ((header, arrays),) = requests
@@ -36,8 +37,18 @@ class InProcess(Client):
         answer: dict[str, Any] = {}
         result: dict[str, Any] = {}
         if op == "define":
+            proposed = definition_of(header["definition"])
             if shard.definition is None:
-                shard.define(definition_of(header["definition"]), arrays)
+                shard.define(proposed, arrays)
+            elif conflict := shard.definition.conflict(proposed):
+                raise BadDefinition(f"their checkpoint is of another model or optimizer: {conflict} now")
+            else:
+                shard.redefine(proposed)
+        elif op == "definition":
+            assert shard.definition is not None
+            answer["definition"] = shard.definition.to_plain()
+        elif op == "seed":
+            shard.seed(arrays, time.time())
         elif op == "pull":
             result = shard.pull(header["dense"], arrays, time.time())
         elif op == "ids":

@@ -8,6 +8,7 @@ import keras
 
 from ...ps.specification import TableSpec
 from ..errors import BadModel
+from .durations import seconds_of
 from .initial import of_keras
 from .lookups import COMBINERS, OTHER_IDS, OwnRows, is_trained_elsewhere, lookup_in_force
 
@@ -20,7 +21,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
 
     `input_dim`: ids are 0 to input_dim - 1; None: any that are not negative. Ids may be dense, or, with TensorFlow, ragged or sparse in
     the shape (batch, n). `combiner`: sum, mean or sqrtn (the sum / sqrt(count)); sparse ids need one. An example without ids has zeros.
-    `mask_zero`: the id 0 fills up: it is masked, and left out of a combination. The table has the layer's name.
+    `mask_zero`: the id 0 fills up: it is masked, and left out of a combination. The table has the layer's name. `evict_unused`: a row that
+    was in no batch for so long ("7d") is removed from the servers, and begins anew where it comes again.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         input_length: int | None = None,
         combiner: str | None = None,
         has_weights: bool = False,
+        evict_unused: str | float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -44,6 +47,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         self.input_dim = None if input_dim is None else int(input_dim)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.mask_zero, self.input_length, self.combiner = mask_zero, input_length, combiner
+        self.evict_unused = seconds_of(evict_unused)
         self.supports_masking = mask_zero
         self.autocast = False
         self.embeddings: Any = None  # the weight, of a model that has left the tables
@@ -56,14 +60,14 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
     def spec(self) -> TableSpec:
         """The table. Raises BadModel for an initializer that no table has."""
         initializer, seed = of_keras(self.embeddings_initializer, self.input_dim, self.output_dim, self.name)
-        return TableSpec(self.output_dim, initializer, self.input_dim, seed)
+        return TableSpec(self.output_dim, initializer, self.input_dim, seed, self.evict_unused)
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(), "output_dim": self.output_dim, "input_dim": self.input_dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "mask_zero": self.mask_zero, "input_length": self.input_length, "combiner": self.combiner,
-            "has_weights": self.embeddings is not None,
+            "has_weights": self.embeddings is not None, "evict_unused": self.evict_unused,
         }  # fmt: skip
 
     def build(self, input_shape: Any = None) -> None:
@@ -81,6 +85,12 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
             self.built = True
         if rows is not None:
             self.embeddings.assign(rows)
+
+    def leave_weights(self) -> None:
+        """Have the rows in a table again."""
+        if self.embeddings is not None:
+            self._untrack_variable(self.embeddings)
+            self.embeddings = None
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         kind = _kind(inputs)

@@ -108,6 +108,11 @@ class OwnRows:
         """Take rows in, in place of those with the same ids."""
         self._made().load(Block(ids, rows, {}, numpy.zeros(len(ids), numpy.uint32)))
 
+    def contents(self) -> tuple[Any, Any]:
+        """Return the ids that have rows, ascending, and the rows."""
+        ids = self._made().ids()
+        return ids, self._made().pull(ids)
+
     def _made(self) -> Table:
         if self._table is None:
             name, spec = self._layer.name, self._layer.spec

@@ -13,19 +13,27 @@ import torch
 from ...ps.initializers import Normal
 from ...ps.specification import TableSpec
 from ..errors import BadModel
+from .durations import seconds_of
 from .lookups import OTHER_IDS, OwnRows, is_trained_elsewhere, lookup_in_force
 
 
 class _Table(torch.nn.Module):
     """The table of a module. `num_embeddings`: ids are below it; None: any that are not negative.
 
-    `initializer`: one of `ps.initializers`. Equal seeds give equal rows in tables of one name.
+    `initializer`: one of `ps.initializers`. Equal seeds give equal rows in tables of one name. `evict_unused`: a row that was in no batch for
+    so long ("7d") is removed from the servers, and begins anew where it comes again.
     """
 
     weight: torch.nn.Parameter | None
 
     def __init__(
-        self, num_embeddings: int | None, embedding_dim: int, *, initializer: Any = None, seed: int = 0
+        self,
+        num_embeddings: int | None,
+        embedding_dim: int,
+        *,
+        initializer: Any = None,
+        seed: int = 0,
+        evict_unused: str | float | None = None,
     ) -> None:
         super().__init__()
         if embedding_dim < 1 or (num_embeddings is not None and num_embeddings < 1):
@@ -33,7 +41,8 @@ class _Table(torch.nn.Module):
                 f"the dimensions of an embedding must be at least 1, and are {num_embeddings} and {embedding_dim}"
             )
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.spec = TableSpec(embedding_dim, initializer or Normal(0.0, 1.0), num_embeddings, seed)
+        unused = seconds_of(evict_unused)
+        self.spec = TableSpec(embedding_dim, initializer or Normal(0.0, 1.0), num_embeddings, seed, unused)
         self.name = type(self).__name__.lower()
         self.own = OwnRows(self)
         self.register_parameter("weight", None)
@@ -45,6 +54,10 @@ class _Table(torch.nn.Module):
             self.weight = torch.nn.Parameter(torch.zeros(self.num_embeddings, self.embedding_dim))
         if rows is not None:
             self.weight.data.copy_(torch.as_tensor(rows))
+
+    def leave_weights(self) -> None:
+        """Have the rows in a table again."""
+        self.weight = None
 
     def _rows(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows of ids of any shape."""
@@ -77,8 +90,9 @@ class EmbeddingBag(_Table):
         *,
         initializer: Any = None,
         seed: int = 0,
+        evict_unused: str | float | None = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, initializer=initializer, seed=seed)
+        super().__init__(num_embeddings, embedding_dim, initializer=initializer, seed=seed, evict_unused=evict_unused)
         if mode not in ("sum", "mean", "sqrtn"):
             raise ValueError(f"the mode of an embedding bag must be sum, mean or sqrtn, and is {mode!r}")
         self.mode = mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ import numpy
 from ..errors import BadModel
 from ..model_file import ModelFile, place_of
 from . import losses
-from .keras_tables import KerasTables, own_layers, read_unbounded, to_weights
+from .keras_tables import FirstRows, KerasTables, load_beside_tables, own_layers, read_unbounded, to_weights
 
 BACKENDS = ("tensorflow", "torch")
 WEIGHTS_FILES = (".keras", ".weights.h5", ".h5")
@@ -37,6 +37,7 @@ class KerasModel:
         self._predict = self.predict_by_torch
         self._step = self._by_tensorflow() if self.backend == "tensorflow" else self._step_by_torch
         self.tables: Any = None  # KerasTables, where servers have its parameters
+        self.first_rows: FirstRows | None = None  # of its tables, where weights were loaded
 
     # -- its data --
 
@@ -77,9 +78,9 @@ class KerasModel:
         """Tell whether the model has embeddings with tables of their own accord."""
         return bool(own_layers(self.model))
 
-    def use_tables(self, limit: int | None, say: Callable[[str], None]) -> None:
-        """Have its parameters and tables kept by a client of servers from now on. `limit`: see `KerasTables`."""
-        self.tables = KerasTables(self, limit, say)
+    def use_tables(self, moved: int | Collection[str] | None, say: Callable[[str], None]) -> None:
+        """Have its parameters and tables kept by a client of servers from now on. `moved`: see `KerasTables`."""
+        self.tables = KerasTables(self, moved, say)
 
     def leave_tables(self) -> None:
         """Put weights in place of tables, to be loaded: for a model that is not trained."""
@@ -178,9 +179,24 @@ class KerasModel:
 
     def load_weights(self, path: str) -> None:
         """Take the weights of a file. Raises BadModel."""
-        try:
+
+        def load() -> None:
             self.model.load_weights(path)
             read_unbounded(self.model, os.path.dirname(path))
+
+        self._load(path, load)
+
+    def load_before_tables(self, path: str) -> None:
+        """Take the weights of a file before `use_tables`, which has the tables begin with their rows. Raises BadModel."""
+
+        def load() -> None:
+            self.first_rows = load_beside_tables(self.model, path)
+
+        self._load(path, load)
+
+    def _load(self, path: str, load: Callable[[], None]) -> None:
+        try:
+            load()
         except BadModel:
             raise
         except (ValueError, OSError, KeyError) as error:

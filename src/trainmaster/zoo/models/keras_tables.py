@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from ..errors import BadModel
 from . import server_optimizers
 
 Arrays = dict[str, Any]
+FirstRows = dict[str, tuple[Any, Any]]  # ids and rows by table
 
 
 def own_layers(model: Any) -> list[Any]:
@@ -74,14 +76,17 @@ def _plain_layer(layer: Any) -> Any:
 
 
 class KerasTables:
-    """The parameters and tables of a model that is built. `limit`: the bytes above which a layer of Keras gets a table; None: none does.
+    """The parameters and tables of a model that is built. `moved`: the bytes above which a layer of Keras gets a table, or the names of those
+    that do; None: none does. `first_rows`: ids and rows of tables that begin with rows of their own.
 
     `source` is the client that has the tables. While `snapshot` is there, rows are taken from it alone.
     """
 
-    def __init__(self, model: Any, limit: int | None, say: Callable[[str], None]) -> None:
+    def __init__(self, model: Any, moved: int | Collection[str] | None, say: Callable[[str], None]) -> None:
         self._model = model
-        layers = [*own_layers(model.model), *(_moved(model.model, limit, say) if limit is not None else [])]
+        self.first_rows: FirstRows | None = model.first_rows
+        layers = own_layers(model.model)
+        layers += _moved(model.model, moved, self.first_rows, say) if moved is not None else []
         self._layers: dict[str, Any] = {}
         for layer in layers:
             if self._layers.setdefault(layer.name, layer) is not layer:
@@ -236,8 +241,27 @@ def read_unbounded(model: Any, directory: str) -> None:
             layer.own.load(*files.read(directory, layer.name))
 
 
-def _moved(model: Any, limit: int, say: Callable[[str], None]) -> list[Moved]:
-    """Give the large embeddings of Keras tables, and return these."""
+def load_beside_tables(model: Any, path: str) -> FirstRows:
+    """Load the weights of a file into a model with tables, and return ids and rows of these. Raises BadModel, and what Keras raises."""
+    plain = to_weights(model)
+    plain.load_weights(path)
+    read_unbounded(model, os.path.dirname(path))
+    own = {layer.name: layer for layer in own_layers(model)}
+    first_rows = {name: layer.own.contents() for name, layer in own.items() if layer.input_dim is None}
+    for layer in plain._flatten_layers(include_self=False, recursive=True):
+        table = layer.name.removesuffix("_rows")
+        if table in own and getattr(layer, "embeddings", None) is not None:
+            rows = keras.ops.convert_to_numpy(layer.embeddings)
+            first_rows[table] = numpy.arange(len(rows)), rows
+    for layer in own.values():
+        layer.leave_weights()
+    return first_rows
+
+
+def _moved(
+    model: Any, chosen: int | Collection[str], first_rows: FirstRows | None, say: Callable[[str], None]
+) -> list[Moved]:
+    """Give embeddings of Keras tables, and return these. Rows that were loaded are added to `first_rows`; None: none were."""
     moved = []
     for layer in model._flatten_layers(include_self=False, recursive=True):
         if (
@@ -248,7 +272,8 @@ def _moved(model: Any, limit: int, say: Callable[[str], None]) -> list[Moved]:
         ):
             continue
         size = 4 * layer.input_dim * layer.output_dim
-        if size <= limit or not layer.trainable or layer._embeddings is None:
+        is_chosen = size > chosen if isinstance(chosen, int) else layer.name in chosen
+        if not is_chosen or not layer.trainable or layer._embeddings is None:
             continue
         if layer.embeddings_constraint is not None or layer.embeddings_regularizer is not None:
             say(f"the embedding {layer.name} stays with the dense parameters: it has a constraint or a regularizer")
@@ -258,13 +283,17 @@ def _moved(model: Any, limit: int, say: Callable[[str], None]) -> list[Moved]:
         except BadModel as error:
             say(f"the embedding {layer.name} stays with the dense parameters: {error.message}")
             continue
-        if not are_initial(keras.ops.convert_to_numpy(layer._embeddings), initializer):
+        rows = keras.ops.convert_to_numpy(layer._embeddings)
+        if first_rows is not None:
+            first_rows[layer.name] = numpy.arange(len(rows)), rows
+        elif isinstance(chosen, int) and not are_initial(rows, initializer):
             say(
                 f"the embedding {layer.name} stays with the dense parameters: its rows are not those of its initializer"
             )
             continue
         moved.append(Moved(layer, TableSpec(layer.output_dim, initializer, layer.input_dim, seed)))
-        say(f"the embedding {layer.name} of {size:,} bytes lies on the parameter servers")
+        if isinstance(chosen, int):
+            say(f"the embedding {layer.name} of {size:,} bytes lies on the parameter servers")
     return moved
 
 

@@ -27,6 +27,7 @@ from ...ps.job import BadPlace, from_job
 from ...ps.specification import BadDefinition, Updates
 from ...runtime import inputs
 from ..data.batches import Batch
+from ..embeddings.former import is_of_servers, loaded_former
 from ..embeddings.in_process import InProcess
 from ..errors import BadModel
 from ..flags import PARAMETER_SERVER
@@ -50,7 +51,7 @@ class ServerStrategy:
         updates = _updates(flags) if is_shared else Updates()
         self._can_prefetch = is_shared and updates.tolerance != 0
         self._get_model_steps = flags["get_model_steps"] if is_shared else 1
-        self._client = _client_of_job(flags["num_ps_pods"]) if is_shared else InProcess()
+        self._client = client_of_job(flags["num_ps_pods"]) if is_shared else _in_process(flags, state)
         self._define(updates)
         if state is not None:
             assert isinstance(self._client, InProcess)
@@ -75,10 +76,18 @@ class ServerStrategy:
             updates = Updates(**{**vars(updates), "clip_norm": limit})
         try:
             version = self._client.define(self._tables.dense(), self._tables.specs, optimizer, updates)
+            for name, (ids, rows) in {} if version else self._first_rows().items():
+                self._client.seed(name, ids, rows)
         except (BadDefinition, ServerError) as error:
             raise BadModel(f"the parameter servers cannot take the model: {error}") from None
         if version:
             self._say(f"going on from version {version} of the parameter servers")
+
+    def _first_rows(self) -> dict[str, tuple[Any, Any]]:
+        """Return ids and rows of the tables that begin with an export's, once."""
+        first_rows, self._tables.first_rows = self._tables.first_rows or {}, None
+        self._model.first_rows = None
+        return first_rows
 
     # -- batches --
 
@@ -265,7 +274,14 @@ class _HeldReports:
         self._report(shard, records)
 
 
-def _client_of_job(servers: int) -> Client:
+def _in_process(flags: dict[str, Any], state: Any) -> InProcess:
+    """Return tables of this process: empty ones, or those of a former job's servers. Raises BadModel."""
+    place = flags["checkpoint_dir_for_init"]
+    return InProcess(loaded_former(place) if state is None and is_of_servers(place) else None)
+
+
+def client_of_job(servers: int) -> Client:
+    """Return a client of the job's servers. Raises BadModel where it has none."""
     try:
         return from_job(servers)
     except BadPlace as error:

@@ -12,26 +12,48 @@ does with gradients, and where parameters come from, is known here alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from ..data.batches import Batch
+from ..embeddings.durations import parse_seconds
 from ..errors import BadModel
 from ..flags import ALLREDUCE, PARAMETER_SERVER, SINGLE
 
 Result = tuple[float, dict[str, float]]  # a loss, and its parts by name
 
 
-def use_tables(name: str, model: Any, limit: int, say: Any) -> None:
+def needs_tables(name: str, model: Any) -> bool:
+    """Tell whether a strategy keeps a model's parameters elsewhere."""
+    return name == PARAMETER_SERVER or (name == SINGLE and bool(model.has_tables()))
+
+
+def use_tables(flags: dict[str, Any], model: Any, say: Any) -> None:
     """Prepare a model that is built, and has no optimizer yet, for a strategy that keeps its parameters elsewhere. Raises BadModel."""
-    if name == PARAMETER_SERVER or (name == SINGLE and model.has_tables()):
-        model.use_tables(limit if name == PARAMETER_SERVER else None, say)
+    name, unused = flags["distribution_strategy"], flags["evict_unused"]
+    if needs_tables(name, model):
+        model.use_tables(flags["embedding_size"] if name == PARAMETER_SERVER else None, say)
+        if unused:
+            bound_lives(model.tables, unused)
     elif model.has_tables():
         raise BadModel(
             "embeddings with tables need parameter servers",
             place=f"--distribution_strategy {name}",
             mend=f"use {PARAMETER_SERVER}, or {SINGLE} with one worker, or the framework's own embedding layer",
         )
+
+
+def bound_lives(tables: Any, unused: str) -> None:
+    """Have rows of those tables that do not say it themselves removed where they are unused for so long. Raises BadModel."""
+    try:
+        seconds = parse_seconds(unused)
+        tables.specs = {
+            name: dataclasses.replace(spec, evict_unused=seconds if spec.evict_unused is None else spec.evict_unused)
+            for name, spec in tables.specs.items()
+        }
+    except ValueError as error:
+        raise BadModel(str(error), place="--evict_unused") from None
 
 
 def begun(flags: dict[str, Any], model: Any, windows: Any, loaded: Any, step: int, say: Any) -> Any:

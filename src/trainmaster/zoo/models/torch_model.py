@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ..data.torch_feed import TorchFeed
 from ..errors import BadModel
 from ..model_file import ModelFile, place_of, takes_parameters
 from . import losses
-from .torch_tables import TorchTables, own_modules, read_unbounded, to_weights
+from .torch_tables import FirstRows, TorchTables, load_beside_tables, own_modules, read_unbounded, to_weights
 
 MODEL_FILE, PROGRAM = "model.pt", "model.pt2"
 
@@ -30,6 +31,7 @@ class TorchModel:
         self.optimizer: Any = None
         self._example: Any = None  # features of one batch
         self.tables: Any = None  # TorchTables, where servers have its parameters
+        self.first_rows: FirstRows | None = None  # of its tables, where weights were loaded
 
     # -- its data --
 
@@ -67,9 +69,9 @@ class TorchModel:
         """Tell whether the model has embeddings with tables of their own accord."""
         return bool(own_modules(self.model))
 
-    def use_tables(self, limit: int | None, say: Any) -> None:
-        """Have its parameters and tables kept by a client of servers from now on. `limit`: see `TorchTables`."""
-        self.tables = TorchTables(self, limit, say)
+    def use_tables(self, moved: int | Collection[str] | None, say: Any) -> None:
+        """Have its parameters and tables kept by a client of servers from now on. `moved`: see `KerasTables`."""
+        self.tables = TorchTables(self, moved, say)
 
     def leave_tables(self) -> None:
         """Put parameters in place of tables, to be loaded: for a model that is not trained."""
@@ -132,9 +134,24 @@ class TorchModel:
 
     def load_weights(self, path: str) -> None:
         """Take the weights of a file with a state dict. Raises BadModel."""
-        try:
-            self.model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+
+        def load(state: Any) -> None:
+            self.model.load_state_dict(state)
             read_unbounded(self.model, os.path.dirname(path))
+
+        self._load(path, load)
+
+    def load_before_tables(self, path: str) -> None:
+        """Take the weights of a file before `use_tables`, which has the tables begin with their rows. Raises BadModel."""
+
+        def load(state: Any) -> None:
+            self.first_rows = load_beside_tables(self.model, state, os.path.dirname(path))
+
+        self._load(path, load)
+
+    def _load(self, path: str, load: Callable[[Any], None]) -> None:
+        try:
+            load(torch.load(path, map_location="cpu", weights_only=True))
         except BadModel:
             raise
         except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy
@@ -18,6 +18,7 @@ from ..embeddings.torch_modules import Embedding, EmbeddingBag, Moved, bytes_of,
 from . import server_optimizers
 
 Arrays = dict[str, Any]
+FirstRows = dict[str, tuple[Any, Any]]  # ids and rows by table
 
 
 def own_modules(model: torch.nn.Module) -> dict[str, Any]:
@@ -45,10 +46,11 @@ def read_unbounded(model: torch.nn.Module, directory: str) -> None:
 class TorchTables:
     """The parameters and tables of a module that is built. See `keras_tables.KerasTables`, which has the same form."""
 
-    def __init__(self, model: Any, limit: int | None, say: Callable[[str], None]) -> None:
+    def __init__(self, model: Any, moved: int | Collection[str] | None, say: Callable[[str], None]) -> None:
         self._model = model
-        moved = _moved(model.model, limit, say) if limit is not None else {}
-        self._modules: dict[str, Any] = {**own_modules(model.model), **moved}
+        self.first_rows: FirstRows | None = model.first_rows
+        others = _moved(model.model, moved, self.first_rows, say) if moved is not None else {}
+        self._modules: dict[str, Any] = {**own_modules(model.model), **others}
         self.specs: dict[str, TableSpec] = {name: module.spec for name, module in self._modules.items()}
         self.source: Any = None
         self.snapshot: dict[str, tuple[Any, Any]] | None = None
@@ -130,18 +132,38 @@ class TorchTables:
         return write_unbounded(directory, self.source, self.specs)
 
 
-def _moved(model: torch.nn.Module, limit: int, say: Callable[[str], None]) -> dict[str, Moved]:
-    """Give the large embeddings of PyTorch tables, and return these by path."""
+def load_beside_tables(model: torch.nn.Module, state: Mapping[str, Any], directory: str) -> FirstRows:
+    """Load a state dict, and tables without a bound from `directory`, into a model with tables, and return ids and rows of these."""
+    to_weights(model)
+    model.load_state_dict(state)
+    read_unbounded(model, directory)
+    first_rows = {}
+    for name, module in own_modules(model).items():
+        if module.num_embeddings is None:
+            first_rows[name] = module.own.contents()
+        else:
+            first_rows[name] = numpy.arange(module.num_embeddings), module.weight.detach().cpu().numpy()
+            module.leave_weights()
+    return first_rows
+
+
+def _moved(
+    model: torch.nn.Module, chosen: int | Collection[str], first_rows: FirstRows | None, say: Callable[[str], None]
+) -> dict[str, Moved]:
+    """Give embeddings of PyTorch tables, and return these by path. Rows that were loaded are added to `first_rows`; None: none were."""
     moved = {}
     normal = Normal(0.0, 1.0)  # of torch.nn.Embedding
     for name, module in list(model.named_modules()):
-        if not is_plain(module) or module.weight is None or bytes_of(module) <= limit:
+        if not is_plain(module) or module.weight is None:
             continue
+        if not (bytes_of(module) > chosen if isinstance(chosen, int) else name in chosen):
+            continue
+        rows = module.weight.detach().cpu().numpy()
         shared = sum(parameter is module.weight for _, parameter in model.named_parameters(remove_duplicate=False))
         if (
             shared > 1
             or not module.weight.requires_grad
-            or not are_initial(module.weight.detach().cpu().numpy(), normal)
+            or not (first_rows is not None or not isinstance(chosen, int) or are_initial(rows, normal))
         ):
             say(
                 f"the embedding {name} stays with the dense parameters: its rows are shared, not trained, or not those"
@@ -151,5 +173,8 @@ def _moved(model: torch.nn.Module, limit: int, say: Callable[[str], None]) -> di
         size = bytes_of(module)
         spec = TableSpec(module.embedding_dim, normal, module.num_embeddings)
         moved[name] = Moved(module, name, spec)
-        say(f"the embedding {name} of {size:,} bytes lies on the parameter servers")
+        if first_rows is not None:
+            first_rows[name] = numpy.arange(len(rows)), rows
+        if isinstance(chosen, int):
+            say(f"the embedding {name} of {size:,} bytes lies on the parameter servers")
     return moved

@@ -1,0 +1,148 @@
+"""The checkpoints of a former job, wherever their files lie below a directory.
+
+    DIRECTORY/version-V/...                  servers that shared a directory
+    DIRECTORY/files/ps-0.1.*/version-V/...   servers of a job, each of which kept a directory of its own
+
+A manifest names the shares by size and digest, so each is known wherever it lies. The manifest is that of server 0 alone. What was kept
+without a manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from: where a share of
+it is missing or damaged, that is an error, since an older one would silently lose what was learned since.
+
+A submitter looks too, who may have no NumPy: nothing that needs it is imported before a share is to be read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+from dataclasses import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..shard import Shard
+    from .checkpoints import Manifest
+
+_DEPTH = 3  # folders between a directory that is named and `version-V`, at most
+
+
+class Unusable(ValueError):
+    """A former job's checkpoint cannot be begun from: the `message` names the file, the `mend` says what to do."""
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(f"{message}: {mend}" if mend else message)
+        self.message, self.mend = message, mend
+
+
+@dataclass(frozen=True)
+class Former:
+    """A checkpoint of a former job. `paths`: of each server's share."""
+
+    version: int
+    manifest: str
+    paths: tuple[str, ...]
+
+    @property
+    def servers(self) -> int:
+        return len(self.paths)
+
+    def load(self, index: int, servers: int) -> Shard:
+        """Return what server `index` of `servers` has of it, for a new training: pushes of former workers are forgotten. Raises Unusable."""
+        from ..shard import Shard
+        from .checkpoints import load_share
+        from .journal import Damaged
+
+        shard = Shard(index, servers)
+        is_alike = servers == self.servers
+        try:
+            for path in [self.paths[index]] if is_alike else self.paths:
+                load_share(path, shard, is_own=is_alike)
+        except (Damaged, OSError) as error:
+            raise _unusable(str(error), self.manifest) from None
+        shard.inherit()
+        return shard
+
+
+def is_former(directory: str) -> bool:
+    """Tell whether a directory has checkpoints of parameter servers, in it or below."""
+    return any(_is_manifest_in(folder) for folder in _folders(directory))
+
+
+def are_several(directory: str) -> bool:
+    """Tell whether some of these checkpoints are of several servers."""
+    return any(
+        _is_manifest_in(folder, "manifest-of-[!1]*.json", "manifest-of-1?*.json") for folder in _folders(directory)
+    )
+
+
+def newest_former(directory: str) -> Former:
+    """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable."""
+    from .checkpoints import manifests
+
+    folders = list(_folders(directory))
+    known = [manifest for folder in folders for manifest in manifests(folder)]
+    if not known:
+        mend = "name the --checkpoint_dir of a job, or a directory with version-N/manifest-of-N.json in it"
+        raise Unusable(f"{directory} has no whole checkpoint of parameter servers", mend)
+    newest = max(known, key=lambda manifest: (manifest.version, manifest.sequence))
+    # Several jobs may have kept the same version: any of them whose shares are all there will do.
+    alike = [manifest for manifest in known if manifest.version == newest.version]
+    faults = []
+    for manifest in alike:
+        try:
+            return _located(manifest, folders)
+        except Unusable as error:
+            faults.append(error)
+    raise faults[0]
+
+
+# -- below --
+
+
+def _located(manifest: Manifest, folders: list[str]) -> Former:
+    from .checkpoints import share_name
+    from .journal import Damaged
+
+    path_of_manifest = os.path.join(manifest.folder, f"manifest-of-{manifest.servers}.json")
+    paths = []
+    for index in range(manifest.servers):
+        faults = []
+        name = os.path.join(f"version-{manifest.version}", share_name(index, manifest.servers))
+        for folder in dict.fromkeys([os.path.dirname(manifest.folder), *folders]):
+            path = os.path.join(folder, name)
+            if not os.path.exists(path):
+                continue
+            try:
+                dataclasses.replace(manifest, folder=os.path.dirname(path)).check(index)
+            except Damaged as error:
+                faults.append(str(error))
+                continue
+            paths.append(path)
+            break
+        else:
+            missing = f"the share of server {index} is missing: no {name} lies beside or near {path_of_manifest}"
+            raise _unusable(faults[0] if faults else missing, path_of_manifest)
+    return Former(manifest.version, path_of_manifest, tuple(paths))
+
+
+def _unusable(message: str, manifest: str) -> Unusable:
+    return Unusable(message, f"bring the file back, or remove {manifest} to begin from the checkpoint before")
+
+
+def _is_manifest_in(folder: str, *names: str) -> bool:
+    place = os.path.join(glob.escape(folder), "version-*")
+    return any(glob.glob(os.path.join(place, name)) for name in names or ("manifest-of-*.json",))
+
+
+def _folders(directory: str, depth: int = _DEPTH) -> Iterator[str]:
+    """Yield the directories in which `version-V` lies: the one named, and those below it."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    except OSError:
+        return
+    if any(name.startswith("version-") for name in names):
+        yield directory
+    for name in names:
+        if depth > 1 and not name.startswith("version-") and name != "journal":
+            yield from _folders(os.path.join(directory, name), depth - 1)
