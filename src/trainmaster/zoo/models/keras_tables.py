@@ -13,7 +13,7 @@ from ..embeddings import files
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
 from ..embeddings.keras_layer import Embedding, Moved, take, zeros
-from ..embeddings.lookups import Pulled, Recording, checked, looking_up
+from ..embeddings.lookups import Pulled, Recording, checked, distinct_of, looking_up
 from ..errors import BadModel
 from . import server_optimizers
 
@@ -134,7 +134,7 @@ class KerasTables:
         if not self.specs:
             return {}
         return {
-            name: checked(name, self.specs[name], numpy.unique(keras.ops.convert_to_numpy(ids)))
+            name: checked(name, self.specs[name], distinct_of(keras.ops.convert_to_numpy(ids)))
             for name, ids in self._ids(features).items()
         }
 
@@ -183,10 +183,7 @@ class KerasTables:
                 self._model.model(features, training=False)
             return {name: tf.concat(ids, 0) for name, ids in recording.ids.items()}
 
-        return (
-            tf.function(record, reduce_retracing=True), tf.function(gradients, reduce_retracing=True),
-            tf.function(outputs, reduce_retracing=True),
-        )  # fmt: skip
+        return _traced(record), _traced(gradients), _traced(outputs)
 
     def _gradients_by_torch(self, features: Any, labels: Any, ids: Arrays, rows: Arrays) -> Any:
         self._model.model.zero_grad()
@@ -266,6 +263,30 @@ def _moved(model: Any, limit: int, say: Callable[[str], None]) -> list[Moved]:
         moved.append(Moved(layer, TableSpec(layer.output_dim, initializer, layer.input_dim, seed)))
         say(f"the embedding {layer.name} of {size:,} bytes lies on the parameter servers")
     return moved
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function as a graph of TensorFlow for tensors of any length.
+
+    The number of distinct ids is another one in each batch. `tf.function` would compare such forms with all that it knows, for
+    milliseconds of each step.
+    """
+    import tensorflow as tf
+
+    traced = tf.function(function, reduce_retracing=True)
+    graphs: dict[Any, Any] = {}
+
+    def call(*arguments: Any) -> Any:
+        tensors = tf.nest.flatten(arguments)
+        if not all(isinstance(tensor, tf.Tensor) and tensor.shape.rank for tensor in tensors):
+            return traced(*arguments)  # ragged and sparse ones
+        key = tuple((tensor.dtype, tuple(tensor.shape[1:])) for tensor in tensors)
+        if key not in graphs:
+            forms = [tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype) for tensor in tensors]
+            graphs[key] = traced.get_concrete_function(*tf.nest.pack_sequence_as(arguments, forms))
+        return graphs[key](*arguments)
+
+    return call
 
 
 def _tensors(ids: Arrays, rows: Arrays) -> tuple[Arrays, Arrays]:
