@@ -185,12 +185,35 @@ class Client:
         With `grads_to_wait` above 1 the version returned may be the present one. Raises Refused where the push is stale, Superseded where a
         newer attempt of this task is there, FloatingPointError where a gradient is not finite, and ServerError.
         """
+        return self._push(version, dense or {}, rows or {}, learning_rate, False).version
+
+    def push_and_pull(
+        self,
+        version: int,
+        dense: Mapping[str, Any] | None = None,
+        rows: Mapping[str, tuple[Any, Any]] | None = None,
+        *,
+        learning_rate: float | None = None,
+    ) -> Pulled:
+        """Push, and return all parameters as they are behind it. With one server that is one round trip together. Raises what `push` does."""
+        pulled = self._push(version, dense or {}, rows or {}, learning_rate, True)
+        return pulled if self.servers == 1 else self.pull()
+
+    def _push(
+        self,
+        version: int,
+        dense: Mapping[str, Any],
+        rows: Mapping[str, tuple[Any, Any]],
+        learning_rate: float | None,
+        is_pull: bool,
+    ) -> Pulled:
         self._check_definition()
-        dense, rows = self._clipped(dense or {}, rows or {})
+        dense, rows = self._clipped(dense, rows)
         self._step += 1
         drafts = self._split_push(dense, rows)
         is_last = self.servers == 1
         header = {"op": "draft", "step": self._step, "base": int(version), "rate": learning_rate, "is_last": is_last}
+        header |= {"is_pull": is_pull and is_last, "half": self._half}
         answers = self._ask(self._links, [(header, arrays) for arrays in drafts])
         while True:
             if is_last:
@@ -207,7 +230,7 @@ class Client:
             raise Refused(newest)
         if decision["why"] == LATE:
             raise Superseded(f"a newer attempt of {self._identity.task} than {self._identity.attempt} pushes")
-        return newest
+        return Pulled(newest, newest, _parameters(answers))
 
     def checkpoint(self) -> int:
         """Begin a checkpoint of the present version, which is written beside the training, and return that version. Raises ServerError."""
@@ -253,17 +276,11 @@ class Client:
             header = {"op": "pull", "dense": names[index], "at_least": at_least, "half": self._half}
             requests.append((header, {IDS + table: split.parts[index] for table, split in splits.items()}))
         answers = self._ask(links, requests)
-        parameters = {
-            key.removeprefix(DENSE): array.astype(numpy.float32)
-            for answer in answers
-            for key, array in answer.arrays.items()
-            if key.startswith(DENSE)
-        }
         joined = {
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
         versions = [int(answer.header["version"]) for answer in answers]
-        return Pulled(min(versions), max(versions), parameters, joined)
+        return Pulled(min(versions), max(versions), _parameters(answers), joined)
 
     def _check_definition(self) -> None:
         """Refuse to wait for servers to be defined: they may wait for this very client."""
@@ -447,6 +464,16 @@ class _Link:
                 f"parameter server {self.index} came back without what it had: give the servers a directory for checkpoints and logs,"
                 " or begin the training again"
             )
+
+
+def _parameters(answers: Sequence[Message]) -> dict[str, Floats]:
+    """Return the parameters in answers, as copies."""
+    return {
+        key.removeprefix(DENSE): array.astype(numpy.float32)
+        for answer in answers
+        for key, array in answer.arrays.items()
+        if key.startswith(DENSE)
+    }
 
 
 def _whole_ids(table: str, ids: Any) -> Integers:

@@ -7,7 +7,7 @@ number of servers) is looked at again after each step of the order; a message th
     region {direction, size}, with a descriptor     no answer (see `connections`)
     define {definition}, values                     {version}; at server 0, which tells the others
     pull {dense, at_least, half}, ids               {version}, rows and values; waits until the server has version `at_least`
-    draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too
+    draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too; then with `is_pull` all values
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
     ids {table}                                     {version}, the ids that have a row
@@ -419,10 +419,11 @@ class Server:
         names = message.header.get("dense")
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise Malformed("the names of a pull are a list of texts")
-        pulled = self.shard.pull(names, message.arrays, time.time())
-        if message.header.get("half"):
-            pulled = {name: array.astype("f2") for name, array in pulled.items()}
-        return {"version": self.shard.version}, pulled
+        return {"version": self.shard.version}, self._pulled(names, message, message.arrays)
+
+    def _pulled(self, names: list[str] | None, message: Message, ids: Arrays) -> Arrays:
+        pulled = self.shard.pull(names, ids, time.time())
+        return {name: array.astype("f2") for name, array in pulled.items()} if message.header.get("half") else pulled
 
     def _draft(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         header = message.header
@@ -436,11 +437,13 @@ class Server:
         if is_new and self._journal is not None:
             self._journal.append(draft_header(draft), draft.arrays)
         answer: Plain = {}
+        pulled: Arrays = {}
         if header.get("is_last") and self.settings.servers == 1:
             answer = self._commit(peer, message)[0]
+            pulled = self._pulled(None, message, {}) if header.get("is_pull") else {}
         if name in self.shard.drafts and is_new:
             draft.arrays = owned_arrays(draft.arrays)
-        return answer, {}
+        return answer, pulled
 
     def _commit(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("orders pushes")

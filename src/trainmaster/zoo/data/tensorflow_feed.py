@@ -66,6 +66,12 @@ class TensorFlowFeed:
 
     @staticmethod
     def split(chunk: Any, size: int) -> tuple[Any, Any]:
+        tensors = tf.nest.flatten(chunk)
+        if all(isinstance(tensor, tf.Tensor) for tensor in tensors):  # one operation each, not two slices
+            rest = int(tensors[0].shape[0]) - size
+            parts = [tf.split(tensor, [size, rest]) for tensor in tensors]
+            first, other = zip(*parts, strict=True)
+            return tf.nest.pack_sequence_as(chunk, first), tf.nest.pack_sequence_as(chunk, other)
         first = tf.nest.map_structure(lambda tensor: _part(tensor, 0, size), chunk)
         return first, tf.nest.map_structure(lambda tensor: _part(tensor, size, _rows(tensor)), chunk)
 
@@ -188,9 +194,11 @@ def _bytes(value: Any) -> Any:
 
 
 def _rows(tensor: Any) -> int:
+    if isinstance(tensor, tf.Tensor):
+        return int(tensor.shape[0])
     if isinstance(tensor, tf.RaggedTensor):
         return int(tensor.nrows())
-    return int(tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0])
+    return int(tensor.dense_shape[0])
 
 
 def _concatenated(tensor: Any, other: Any) -> Any:

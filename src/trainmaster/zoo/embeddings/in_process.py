@@ -61,6 +61,7 @@ class InProcess(Client):
             for entry in decision.entries:
                 shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(time.time())})
             answer["why"] = decision.why
+            result = shard.pull(None, {}, time.time()) if header["is_pull"] else {}
         return [Message({**answer, "version": shard.version}, result, 0)]
 
     def state(self) -> dict[str, Any]:

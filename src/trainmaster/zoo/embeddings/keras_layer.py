@@ -188,18 +188,28 @@ def zeros(ids: Tensor, dimension: int) -> Tensor:
     return keras.ops.zeros((_shape(ids)[0], dimension), "float32")
 
 
-def take(distinct: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
-    """Return the rows of ids, (n,), that all are among the distinct ones, which ascend."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+def take(distinct: Tensor, rows: Tensor, noted: Tensor, ids: Tensor) -> Tensor:
+    """Return the rows of ids, (n,), that all are among the distinct ones, which ascend.
 
-        places = tf.searchsorted(distinct, ids)
-        is_pulled = tf.reduce_all(tf.equal(tf.gather(distinct, places), ids))
-        with tf.control_dependencies([tf.debugging.Assert(is_pulled, [OTHER_IDS])]):
-            return tf.gather(rows, places)
-    from .torch_modules import take as take_by_torch
+    `noted`: the places of all ids of the batch in the order in which they were noted. Where just these are looked up, as by a table that
+    one layer has, nothing is searched for.
+    """
+    if keras.backend.backend() != "tensorflow":
+        from .torch_modules import take as take_by_torch
 
-    return take_by_torch(distinct, rows, ids)
+        return take_by_torch(distinct, rows, ids)
+    import tensorflow as tf
+
+    def are_ids_at(places: Tensor) -> Tensor:
+        return tf.reduce_all(tf.equal(tf.gather(distinct, places), ids))
+
+    def searched() -> Tensor:
+        places = tf.searchsorted(distinct, ids, out_type=tf.int64)
+        with tf.control_dependencies([tf.debugging.Assert(are_ids_at(places), [OTHER_IDS])]):
+            return tf.identity(places)
+
+    is_as_noted = tf.cond(tf.equal(tf.size(noted), tf.size(ids)), lambda: are_ids_at(noted), lambda: tf.constant(False))
+    return tf.gather(rows, tf.cond(is_as_noted, lambda: noted, searched))
 
 
 def _kind(inputs: Any) -> str:

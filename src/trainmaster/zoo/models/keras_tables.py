@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,7 @@ from ..embeddings import files
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
 from ..embeddings.keras_layer import Embedding, Moved, take, zeros
-from ..embeddings.lookups import Pulled, Recording, checked, looking_up
+from ..embeddings.lookups import BatchIds, Pulled, Recording, checked, looking_up
 from ..errors import BadModel
 from . import server_optimizers
 
@@ -134,17 +134,18 @@ class KerasTables:
 
     # -- a step --
 
-    def ids(self, features: Any) -> Arrays:
-        """Return the distinct ids of each table in a batch, ascending. Raises BadModel for one that the table cannot have."""
+    def ids(self, features: Any) -> BatchIds:
+        """Return the distinct ids of each table in a batch. Raises BadModel for one that the table cannot have."""
         if not self.specs:
-            return {}
-        return {
-            name: checked(name, self.specs[name], numpy.unique(keras.ops.convert_to_numpy(ids)))
-            for name, ids in self._ids(features).items()
-        }
+            return BatchIds({}, {})
+        distinct, places = {}, {}
+        for name, ids in self._ids(features).items():
+            unchecked, places[name] = numpy.unique(keras.ops.convert_to_numpy(ids), return_inverse=True)
+            distinct[name] = checked(name, self.specs[name], unchecked)
+        return BatchIds(distinct, places)
 
     def gradients(
-        self, features: Any, labels: Any, ids: Arrays, rows: Arrays
+        self, features: Any, labels: Any, ids: BatchIds, rows: Arrays
     ) -> tuple[float, dict[str, float], Arrays, Arrays]:
         """Return the loss of a batch, its parts, and the gradients of parameters and of the rows of the distinct ids."""
         total, parts, dense, of_rows = self._gradients(features, labels, *_tensors(ids, rows))
@@ -170,16 +171,16 @@ class KerasTables:
     def _by_tensorflow(self) -> tuple[Any, Any, Any]:
         import tensorflow as tf
 
-        def gradients(features: Any, labels: Any, ids: Arrays, rows: Arrays) -> Any:
-            with tf.GradientTape() as tape, looking_up(Pulled(_pairs(ids, rows), take)):
+        def gradients(features: Any, labels: Any, ids: Arrays, rows: Arrays, places: Arrays) -> Any:
+            with tf.GradientTape() as tape, looking_up(Pulled(_tables(ids, rows, places), take)):
                 tape.watch(rows)
                 total, parts = self._model.loss_of(features, labels)
             variables = [variable.value for variable in self._model.model.trainable_variables]
             dense, of_rows = tape.gradient(total, (variables, rows), unconnected_gradients="zero")
             return total, parts, *tf.nest.map_structure(tf.convert_to_tensor, (dense, of_rows))
 
-        def outputs(features: Any, ids: Arrays, rows: Arrays) -> Any:
-            with looking_up(Pulled(_pairs(ids, rows), take)):
+        def outputs(features: Any, ids: Arrays, rows: Arrays, places: Arrays) -> Any:
+            with looking_up(Pulled(_tables(ids, rows, places), take)):
                 return self._model.model(features, training=False)
 
         def record(features: Any) -> Any:  # of the traced model only what the ids need is run
@@ -188,16 +189,13 @@ class KerasTables:
                 self._model.model(features, training=False)
             return {name: tf.concat(ids, 0) for name, ids in recording.ids.items()}
 
-        return (
-            tf.function(record, reduce_retracing=True), tf.function(gradients, reduce_retracing=True),
-            tf.function(outputs, reduce_retracing=True),
-        )  # fmt: skip
+        return _traced(record), _traced(gradients), _traced(outputs)
 
-    def _gradients_by_torch(self, features: Any, labels: Any, ids: Arrays, rows: Arrays) -> Any:
+    def _gradients_by_torch(self, features: Any, labels: Any, ids: Arrays, rows: Arrays, places: Arrays) -> Any:
         self._model.model.zero_grad()
         for tensor in rows.values():
             tensor.requires_grad_()
-        with looking_up(Pulled(_pairs(ids, rows), take)):
+        with looking_up(Pulled(_tables(ids, rows, places), take)):
             total, parts = self._model.loss_of(features, labels)
         total.backward()
         variables = [variable.value for variable in self._model.model.trainable_variables]
@@ -208,8 +206,8 @@ class KerasTables:
         }
         return total.detach(), {name: part.detach() for name, part in parts.items()}, dense, of_rows
 
-    def _outputs_by_torch(self, features: Any, ids: Arrays, rows: Arrays) -> Any:
-        with looking_up(Pulled(_pairs(ids, rows), take)):
+    def _outputs_by_torch(self, features: Any, ids: Arrays, rows: Arrays, places: Arrays) -> Any:
+        with looking_up(Pulled(_tables(ids, rows, places), take)):
             return self._model.predict_by_torch(features)
 
     # -- the model without tables --
@@ -297,12 +295,37 @@ def _moved(
     return moved
 
 
-def _tensors(ids: Arrays, rows: Arrays) -> tuple[Arrays, Arrays]:
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function as a graph of TensorFlow for tensors of any length.
+
+    The number of distinct ids is another one in each batch. `tf.function` would compare such forms with all that it knows, for
+    milliseconds of each step.
+    """
+    import tensorflow as tf
+
+    traced = tf.function(function, reduce_retracing=True)
+    graphs: dict[Any, Any] = {}
+
+    def call(*arguments: Any) -> Any:
+        tensors = tf.nest.flatten(arguments)
+        if not all(isinstance(tensor, tf.Tensor) and tensor.shape.rank for tensor in tensors):
+            return traced(*arguments)  # ragged and sparse ones
+        key = tuple((tensor.dtype, tuple(tensor.shape[1:])) for tensor in tensors)
+        if key not in graphs:
+            forms = [tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype) for tensor in tensors]
+            graphs[key] = traced.get_concrete_function(*tf.nest.pack_sequence_as(arguments, forms))
+        return graphs[key](*arguments)
+
+    return call
+
+
+def _tensors(ids: BatchIds, rows: Arrays) -> list[Arrays]:
+    """Return ids, rows and places as tensors by table."""
     to_tensor = keras.ops.convert_to_tensor
-    return {name: to_tensor(array) for name, array in ids.items()}, {
-        name: to_tensor(array) for name, array in rows.items()
-    }
+    return [
+        {name: to_tensor(array) for name, array in arrays.items()} for arrays in (dict(ids), dict(rows), ids.places)
+    ]
 
 
-def _pairs(ids: Arrays, rows: Arrays) -> dict[str, tuple[Any, Any]]:
-    return {name: (ids[name], rows[name]) for name in rows}
+def _tables(ids: Arrays, rows: Arrays, places: Arrays) -> dict[str, Sequence[Any]]:
+    return {name: (ids[name], rows[name], places[name]) for name in rows}

@@ -29,6 +29,7 @@ from ...runtime import inputs
 from ..data.batches import Batch
 from ..embeddings.former import is_of_servers, loaded_former
 from ..embeddings.in_process import InProcess
+from ..embeddings.lookups import distinct_of
 from ..errors import BadModel
 from ..flags import PARAMETER_SERVER
 
@@ -115,14 +116,18 @@ class ServerStrategy:
             base = min(self._dense_version, pulled.version) if ids else self._dense_version
             gradients = {name: (ids[name], gradient) for name, gradient in rows.items()}
             rate = self._tables.rate(self.steps)
+            self._dense_age += 1
+            is_due = self._can_prefetch and self._client.servers == 1 and self._dense_age >= self._get_model_steps
+            push = self._client.push_and_pull if is_due else self._client.push
             try:
-                self._client.push(base, dense, gradients, learning_rate=rate)
+                pushed = push(base, dense, gradients, learning_rate=rate)
             except Refused:
                 self._dense_version, self._dense_age = self._pull_dense(), 0
                 pulled = self._client.pull(dense=False, rows=ids) if ids else pulled
                 continue
-            self._dense_age += 1
             self._held.release()
+            if isinstance(pushed, Pulled):
+                self._take_dense(pushed)
             return loss, parts
 
     def _pulled_for(self, batch: Batch) -> tuple[dict[str, Any], Pulled]:
@@ -138,9 +143,12 @@ class ServerStrategy:
                 self._client.pull(dense=is_due, rows=ids) if ids or is_due else Pulled(self.steps, self.steps)
             )
         if is_due:
-            self._tables.assign(pulled.dense)
-            self._dense_version, self._dense_age = pulled.version, 0
+            self._take_dense(pulled)
         return ids, rows
+
+    def _take_dense(self, pulled: Pulled) -> None:
+        self._tables.assign(pulled.dense)
+        self._dense_version, self._dense_age = pulled.version, 0
 
     def _prefetch(self) -> None:
         """Begin to pull the rows of the next batch, where it is there already."""
@@ -164,15 +172,14 @@ class ServerStrategy:
             for batch in evaluation.batches():
                 for name, ids in self._tables.ids(batch.features).items():
                     id_parts[name].append(ids)
-        ids = {name: numpy.unique(numpy.concatenate(parts)) for name, parts in id_parts.items() if parts}
+        ids = {name: distinct_of(numpy.concatenate(parts)) for name, parts in id_parts.items() if parts}
         for _ in range(_ALIKE_TRIES):
             pulled = self._client.pull(rows=ids)
             if pulled.newest == pulled.version:
                 break
         else:
             self._say(f"the servers had versions {pulled.version} to {pulled.newest} while the model was evaluated")
-        self._tables.assign(pulled.dense)
-        self._dense_version, self._dense_age = pulled.version, 0
+        self._take_dense(pulled)
         self._tables.snapshot = {name: (ids[name], pulled.rows[name]) for name in ids}
         try:
             yield pulled.version

@@ -13,7 +13,7 @@ from ...ps.specification import TableSpec
 from ..embeddings import files
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial
-from ..embeddings.lookups import Pulled, Recording, checked, looking_up
+from ..embeddings.lookups import Pulled, Recording, checked, distinct_of, looking_up
 from ..embeddings.torch_modules import Embedding, EmbeddingBag, Moved, bytes_of, is_plain, take, zeros
 from . import server_optimizers
 
@@ -88,7 +88,7 @@ class TorchTables:
         with looking_up(recording):
             self._model.outputs_of_model(features)
         return {
-            name: checked(name, self.specs[name], numpy.unique(torch.cat(ids).cpu().numpy()))
+            name: checked(name, self.specs[name], distinct_of(torch.cat(ids).cpu().numpy()))
             for name, ids in recording.ids.items()
         }
 
