@@ -147,7 +147,13 @@ def run_peer(optimizer: str, folder: Path, environ: Mapping[str, str]) -> tuple[
     cluster: dict[str, list[str]] = {"chief": [f"127.0.0.1:{free_port()}"], "ps": [], "worker": []}
     for kind, _ in names:
         cluster[kind].append(f"127.0.0.1:{free_port()}")
-    own = {**environ, MARK: "peer", "CLUSTER": json.dumps(cluster), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    own = {
+        **environ,
+        MARK: "peer",
+        "CLUSTER": json.dumps(cluster),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     python = str(figures.BIN.parent / "estimator" / "bin" / "python")
     program = [python, str(Path(__file__).absolute())]
     files = str(folder / "tfrecords" / "*")

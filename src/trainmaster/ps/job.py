@@ -6,8 +6,11 @@ it there. The agent tells a program of the job a token for parameter servers, ma
 programs of that role the certificate's key.
 
 The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
-restarted alone. So servers also write where they are into the checkpoint's directory, which all of them share; and their number is told
-to servers and workers alike, where tasks restart alone (`restart: {scope: task}`).
+restarted alone. So servers also write where they are into the directory of their logs and checkpoints, where all of them share it; and their
+number is told to servers and workers alike, where tasks restart alone (`restart: {scope: task}`).
+
+The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file, else the job's checkpoint. On a cluster it is best one that
+all nodes see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 
 from .. import runtime
 from ..runtime.link import Link
+from .storage.checkpoints import journal_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 ROLE = PORT = "ps"
+DIRECTORY = "TRAINMASTER_PS_DIRECTORY"
 _AGENT_LIMIT = 30.0  # s until an agent that is away is given up
 
 
@@ -98,14 +103,34 @@ def place_of_job(servers: int = 0) -> Place:
         if task.index >= len(peers) or not peers[task.index]:
             raise BadPlace(f"the file of peers does not have this task, {task.key}")
         listen.append(_joined(str(peers[task.index]["address"]), port))
-    directory = os.environ.get("TRAINMASTER_CHECKPOINT", "")
-    return Place(task.index, servers or task.world, token, certificate, key, listen, directory)
+    place = Place(task.index, servers or task.world, token, certificate, key, listen, _directory())
+    _refuse_if_lost(task, place)
+    return place
+
+
+def _refuse_if_lost(task: runtime.Task, place: Place) -> None:
+    """Refuse to begin again with nothing where workers may have pushed already. Raises BadPlace.
+
+    A first server has no workers among its peers, since they begin behind it. A server that ran before has left a log, unless its directory
+    was in a container that is lost. Peers and workers would not find the new one either.
+    """
+    has_workers = any(peer for role, peers in task.peers.items() if role != task.role for peer in peers)
+    is_lost = place.directory and not os.path.isdir(journal_folder(place.directory, place.index, place.servers))
+    if task.attempt > 1 and has_workers and place.key and is_lost:
+        raise BadPlace(
+            f"the container of server {place.index} is lost, and its log and checkpoints were in it: begin the job again; a"
+            " --checkpoint_dir that every node sees (file://PATH) survives containers"
+        )
+
+
+def _directory() -> str:
+    return os.environ.get(DIRECTORY) or os.environ.get("TRAINMASTER_CHECKPOINT", "")
 
 
 def addresses(token: str, servers: int) -> list[list[str]]:
     """Return the addresses of each server: here, as it wrote it last, and as the file of peers has it."""
     peers = runtime.task().peers.get(ROLE, [])
-    directory = os.environ.get("TRAINMASTER_CHECKPOINT", "")
+    directory = _directory()
     ways = []
     for index in range(servers):
         way = [_local_address(token, ROLE, index)]

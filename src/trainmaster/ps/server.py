@@ -43,7 +43,15 @@ from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_array
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
 from .storage.belonging import is_of_job, mark_job
-from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, write_manifest
+from .storage.checkpoints import (
+    draft_header,
+    journal_folder,
+    manifests,
+    remove_beyond,
+    share_name,
+    version_folder,
+    write_manifest,
+)
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.restoring import restore
@@ -199,7 +207,7 @@ class Server:
         """Tell that the newest checkpoint is whole, where this server was killed between its manifest and that entry."""
         for manifest in manifests(self.settings.directory)[:1] if self.settings.directory else ():
             if not any(entry.get("complete") == manifest.version for entry in self._entries):
-                self._add({"complete": manifest.version})
+                self._add({"complete": manifest.version, "of": manifest.sequence, "shares": list(manifest.shares)})
 
     # -- the loop --
 
@@ -518,8 +526,20 @@ class Server:
             self._journal.begin(self.shard.sequence)
             self._begin_snapshot(self.shard)
         if "complete" in entry:
+            self._keep_manifest(entry)
             self._completed()
         self._retry_waiting()
+
+    def _keep_manifest(self, entry: Entry) -> None:
+        """Write the manifest of a whole checkpoint where server 0 does not share this server's directory."""
+        directory, version, servers = self.settings.directory, entry["complete"], self.settings.servers
+        if not directory or "shares" not in entry:  # one of an earlier version has none
+            return
+        has_share = os.path.exists(
+            os.path.join(version_folder(directory, version), share_name(self.settings.index, servers))
+        )
+        if has_share and all((known.version, known.servers) != (version, servers) for known in manifests(directory)):
+            write_manifest(directory, version, entry["of"], entry["shares"])
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
@@ -530,12 +550,12 @@ class Server:
         known = [manifest for manifest in manifests(directory) if manifest.servers == settings.servers]
         if len(known) > 1 and self._journal is not None:
             self._journal.forget(known[1].sequence)
+        assert self.shard.definition is not None
+        updates = self.shard.definition.updates
+        remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
         if self.is_leader:
-            assert self.shard.definition is not None
             if len(known) > 1:
                 self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
-            updates = self.shard.definition.updates
-            remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
             for name in os.listdir(os.path.join(directory, "journal")):
                 if not name.endswith(f"-of-{settings.servers}"):
                     shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)
@@ -581,8 +601,9 @@ class Server:
         shares[int(report["index"])] = report["share"]
         if len(shares) == self.settings.servers:
             del self._shares[key]
-            write_manifest(self.settings.directory, *key, [shares[index] for index in range(self.settings.servers)])
-            self._add({"complete": key[0]})
+            ordered = [shares[index] for index in range(self.settings.servers)]
+            write_manifest(self.settings.directory, *key, ordered)
+            self._add({"complete": key[0], "of": key[1], "shares": ordered})
 
     # -- server 0 and the others --
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.client.spec import settings
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.spec.quantities import exact_bytes, parse_seconds
 from trainmaster.engines import registry
 from trainmaster.host import machine
@@ -39,6 +39,7 @@ from trainmaster.integrations.dialect import (
 from trainmaster.integrations.elasticdl import values
 from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
 
+DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by programs alone
 Words = Mapping[str, Said]  # flag -> its value, of those that were written
 _DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # verb -> the input that is read in shards
 _KEEP_ALL = 999_999_999  # sets: all of them
@@ -400,7 +401,7 @@ class _Builder:
         if not self._has("custom_data_reader"):
             try:
                 form = Form(parse_params(self._text("data_reader_params"), "data_reader_params")).format_of(
-                    url.removeprefix("file://")
+                    _example(url)
                 )
             except BadModel as error:
                 raise BadInput(error.message, place=error.place, mend=error.mend, anchor="wrong-value") from error
@@ -509,6 +510,9 @@ class _Builder:
             self._set(("tensorboard", "logs"), self._text("tensorboard_log_dir"), self.words["tensorboard_log_dir"])
         if self.verb != TRAIN or (self.is_own_program and not self._has("checkpoint_dir")):
             return  # evaluation and prediction count their shards at the end, so a worker that begins anew has them all
+        if count(self.servers) and not self.is_here and not self.is_own_program:
+            self._keep_on_servers()
+            return
         if not self._has("checkpoint_dir") and self._is_without_storage():
             self._keep_no_checkpoints()
             return
@@ -524,6 +528,24 @@ class _Builder:
                 self._count("keep_checkpoint_max") * max(1, count(self.servers)) or _KEEP_ALL,
                 self._said("keep_checkpoint_max"),
             )
+
+    def _keep_on_servers(self) -> None:
+        """Name the directory of the servers' logs and checkpoints on a cluster: one that all nodes see, else one in each container.
+
+        Sets of `checkpoint` would not do: the newest one is put back into all tasks, and each server has its own share.
+        """
+        if not self._has("checkpoint_dir"):
+            self._set(("roles", "ps", "env", DIRECTORY), "servers")
+            return
+        url = self._place("checkpoint_dir", is_output=True)
+        if not url.startswith("file://"):
+            raise self._refused(
+                "checkpoint_dir",
+                f"servers keep their checkpoints in a directory, and {self._text('checkpoint_dir')} is none that every node sees",
+                "name one, as file://PATH, or leave it out: each server's are in its container then",
+            )
+        for role in ("ps", "worker"):  # by it workers find servers in new containers
+            self._set(("roles", role, "env", DIRECTORY), url.removeprefix("file://"), self.words["checkpoint_dir"])
 
     def _is_without_storage(self) -> bool:
         """Tell whether the job has no place for checkpoints unless the user names one."""
@@ -671,3 +693,17 @@ class _Builder:
             f"--{name}" for name in of_model if self._has(name) and name in self.words and name not in shared
         ]:
             self.draft.remark(f"{', '.join(unread)}: nothing to do; the program of --job_command has flags of its own")
+
+
+def _example(url: str) -> str:
+    """Return the path or URL of a file by whose ending the format of all can be told. A storage that does not answer is not asked twice:
+    submitting says why.
+    """
+    if "://" not in url.removeprefix("file://") or os.path.splitext(url)[1]:
+        return url.removeprefix("file://")
+    from trainmaster.data.sources import list_input
+
+    try:
+        return list_input(url).files[0].path
+    except TrainmasterError:
+        return url
