@@ -34,7 +34,14 @@ class Servers:
     """`count` servers that keep their sockets, logs and checkpoints in `folder`. `has_tls`: they serve by TCP."""
 
     def __init__(
-        self, folder: Path, count: int, *, has_files: bool = True, flags: tuple[str, ...] = (), has_tls: bool = False
+        self,
+        folder: Path,
+        count: int,
+        *,
+        has_files: bool = True,
+        flags: tuple[str, ...] = (),
+        has_tls: bool = False,
+        token: str = TOKEN,
     ) -> None:
         self.folder, self.count, self.certificate = folder, count, ""
         self.ports = list(map(free_port, range(count))) if has_tls else []
@@ -45,7 +52,7 @@ class Servers:
             flags = (*flags, "--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem"))
         self.directory = folder / "ckpt"
         self._flags = (*flags, *(("--directory", str(self.directory)) if has_files else ()))
-        (folder / "token").write_text(TOKEN)
+        (folder / "token").write_text(token)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def address(self, index: int) -> str:
@@ -155,3 +162,10 @@ def await_checkpoint(client: Client, version: int) -> None:
 
 def cut_short(path: Path, by: int = 100) -> None:
     os.truncate(path, path.stat().st_size - by)
+
+
+def push_some(client: Client, model: Model, generator: numpy.random.Generator, count: int) -> None:
+    for _ in range(count):
+        dense, rows = some_push(generator)
+        assert client.push(model.version, dense, rows) == model.version + 1
+        model.push(dense, rows)

@@ -1,4 +1,4 @@
-"""The network of a parameter server is cut while a worker pushes. Nothing closes, nothing answers; no push is lost, none is applied twice."""
+"""The network of a parameter server is cut while a worker pushes: nothing closes, nothing answers. No push is lost or applied twice."""
 
 from __future__ import annotations
 

@@ -82,12 +82,15 @@ def _serve_by_hand(options: argparse.Namespace) -> int:
     servers = options.servers or 1
     if not 0 <= options.index < servers:
         raise BadPlace(f"--index is from 0 to --servers - 1, and is {options.index} of {servers}")
+    token = _read(options.token_file)
+    if not token:
+        raise BadPlace(f"--token-file: {options.token_file} is empty, and would let everybody in")
     certificate, key = _read(options.certificate), _read(options.key)
     leader = tuple(options.leader)
     settings = Settings(
         options.index,
         servers,
-        _read(options.token_file),
+        token,
         certificate,
         lambda: leader,
         options.directory,

@@ -232,6 +232,12 @@ class Client:
             raise Superseded(f"a newer attempt of {self._identity.task} than {self._identity.attempt} pushes")
         return Pulled(newest, newest, _parameters(answers))
 
+    def flush(self) -> int:
+        """Have the pushes that wait for others make a version now, and return the servers' version. Raises ServerError."""
+        (answer,) = self._ask(self._links[:1], [({"op": "flush"}, {})])
+        self.version = max(self.version, int(answer.header["version"]))
+        return self.version
+
     def checkpoint(self) -> int:
         """Begin a checkpoint of the present version, which is written beside the training, and return that version. Raises ServerError."""
         (answer,) = self._ask(self._links[:1], [({"op": "checkpoint"}, {})])

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .shard import Name, Shard
+    from .shard import Draft, Name, Shard
 
     Entry = dict[str, Any]
 
@@ -45,9 +45,20 @@ def decide(shard: Shard, name: Name) -> Decision:
     drafts = [*shard.waiting(), draft]
     if len(drafts) < updates.grads_to_wait:
         return Decision([{"commit": list(name)}])
-    version = shard.version + 1
+    return Decision(_version_of(shard, drafts))
+
+
+def of_all_waiting(shard: Shard) -> list[Entry]:
+    """Return the entries by which the pushes that wait for others make a version, though they are fewer: no others will come."""
+    drafts = shard.waiting()
+    return _version_of(shard, drafts) if drafts else []
+
+
+def _version_of(shard: Shard, drafts: list[Draft]) -> list[Entry]:
+    assert shard.definition is not None
+    every, version = shard.definition.updates.checkpoint_steps, shard.version + 1
     staleness = max(shard.version - draft.base for draft in drafts)
     entries: list[Entry] = [{"version": version, "of": [list(draft.name) for draft in drafts], "staleness": staleness}]
-    if updates.checkpoint_steps and version % updates.checkpoint_steps == 0:
+    if every and version % every == 0:
         entries.append({"checkpoint": version})
-    return Decision(entries)
+    return entries

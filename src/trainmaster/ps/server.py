@@ -13,7 +13,9 @@ number of servers) is looked at again after each step of the order; a message th
     ids {table}                                     {version}, the ids that have a row
     seed {table}, ids, rows                         {version}; rows that a training begins with, before its first version
     definition                                      {version, definition}
-    status                                          {version, completed, applied, sequence, tables, drafts, directory}
+    status                                          {version, completed, applied, sequence, tables, drafts, directory,
+                                                    unsaved: the newest version whose share could not be written here}
+    flush                                           {version}; at server 0, which makes a version of the pushes that wait for others
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
 
@@ -38,7 +40,7 @@ from dataclasses import dataclass, field
 
 from .. import runtime
 from .memory import memory_left
-from .order import decide
+from .order import decide, of_all_waiting
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
@@ -130,6 +132,7 @@ class Server:
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
+        self._unsaved = -1  # the newest version whose share could not be written
         self._evict_at: dict[str, float] = {}  # by table, when unused rows are looked for
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
@@ -177,6 +180,8 @@ class Server:
         if not directory:
             return self._initial()
         self._journal = Journal(journal_folder(directory, index, servers))
+        if self.settings.initial and not manifests(directory):  # nothing was pushed before the first checkpoint
+            self._journal.clear()
         shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)
         if shard.definition is None and self.settings.initial:
             shard, self._is_settling = self._initial(), True
@@ -332,7 +337,7 @@ class Server:
     def _admit(self, peer: Peer, message: Message) -> None:
         header, settings = message.header, self.settings
         if message.op != "hello" or not hmac.compare_digest(
-            str(header.get("token", "")).encode(), settings.token.encode()
+            str(header.get("token", "")).encode(errors="surrogatepass"), settings.token.encode()
         ):
             self._refuse(peer, "the token is not this job's")
             return
@@ -386,7 +391,7 @@ class Server:
 
     def _retry_waiting(self) -> None:
         for peer in [peer for peer in self._peers.values() if peer.waiting]:
-            if self._is_ready(peer.waiting[0]):
+            if peer.waiting and self._is_ready(peer.waiting[0]):  # what was retried before may have retried this one
                 message = peer.waiting.pop()
                 self._guarded(peer, functools.partial(self._answer, message=message))
 
@@ -460,6 +465,12 @@ class Server:
             self._add(entry)
         return {"version": self.shard.version, "why": decision.why}, {}
 
+    def _flush_pushes(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        self._lead("orders pushes")
+        for entry in of_all_waiting(self.shard):
+            self._add(entry)
+        return {"version": self.shard.version}, {}
+
     def _checkpoint(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("begins checkpoints")
         if not self.settings.directory:
@@ -497,7 +508,7 @@ class Server:
         shard = self.shard
         return {
             "version": shard.version, "completed": shard.completed, "applied": shard.applied, "sequence": shard.sequence,
-            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory,
+            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory, "unsaved": self._unsaved,
         }, {}  # fmt: skip
 
     def _lead(self, does: str) -> None:
@@ -575,16 +586,19 @@ class Server:
         """Take in the end of a process that wrote a share."""
         self._selector.unregister(descriptor)
         report = self._snapshots.end(descriptor)
-        if "error" in report:
-            _warn(f"the checkpoint of version {report['version']} failed: {report['error']}")
-            self._shares.pop((report["version"], report["sequence"]), None)
-            return
         report = {"op": "saved", "index": self.settings.index, **report}
+        if "error" in report:
+            self._unsaved = report["version"]
+            text = f"the checkpoint of version {report['version']} failed: {report['error']}"
+            if self._is_settling:
+                raise Fatal(f"{text}; nothing can be pushed without it")
+            _warn(text)
         if self.is_leader:
             self._take_share(report)
         else:
             self._unreported.append(report)
             self._report_shares()
+            self._unreported = [share for share in self._unreported if "error" not in share]
 
     def _report_shares(self) -> None:
         """Tell server 0 of the shares that are written; again to one that came back."""
@@ -595,6 +609,8 @@ class Server:
 
     def _take_share(self, report: Plain) -> None:
         key = (int(report["version"]), int(report["sequence"]))
+        if "error" in report:
+            self._shares.pop(key, None)
         shares = self._shares.get(key)
         if shares is None:
             return
@@ -721,6 +737,7 @@ _OPS: dict[str, Any] = {
     "pull": Server._pull,
     "draft": Server._draft,
     "commit": Server._commit,
+    "flush": Server._flush_pushes,
     "checkpoint": Server._checkpoint,
     "ids": Server._ids,
     "seed": Server._seed,

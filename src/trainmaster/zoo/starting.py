@@ -15,7 +15,8 @@ import os
 from typing import Any
 
 from .. import runtime
-from ..ps.client import Client, ServerError
+from ..ps.client import Client
+from ..ps.errors import ServerError
 from ..ps.specification import Definition
 from .embeddings.former import FLAG, loaded_former
 from .embeddings.in_process import InProcess

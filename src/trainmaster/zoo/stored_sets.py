@@ -39,10 +39,15 @@ def _newest(place: str) -> dict[str, str] | None:
             manifest = json.load(file)
         if str(manifest["v"]).partition(".")[0] != _MAJOR:
             continue
-        rows = [row for row in manifest["files"] if row["at"] and ".." not in f"{row['path']}/{row['at']}".split("/")]
+        rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
         paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
         if all(
             os.path.isfile(paths[row["path"]]) and os.path.getsize(paths[row["path"]]) == row["size"] for row in rows
         ):
             return paths
     return None
+
+
+def _is_inside(path: str) -> bool:
+    """Tell whether a relative path leads to no place outside of its directory."""
+    return not os.path.isabs(path) and ".." not in path.split("/")

@@ -163,6 +163,8 @@ class Training:
         for batch in first:
             self._check(batch)
         if not first and not model.is_built:
+            if self._has_servers and runtime.task().index:
+                raise SystemExit(0)  # the servers have what the others did, and worker 0 exports it
             if self._loaded is None:
                 raise BadModel("no records are left for this worker, and its model has no form without one",
                                mend="have the model built by custom_model()")  # fmt: skip
@@ -199,7 +201,7 @@ class Training:
         model, flags = self._model, self._flags
         model.model.stop_training = False
         callbacks = model.parts.callbacks() if model.parts.callbacks is not None else []
-        params = {"batch_size": flags["minibatch_size"], "epochs": flags["num_epochs"], "export": model.export}
+        params = {"batch_size": flags["minibatch_size"], "epochs": flags["num_epochs"], "export": self._export_to}
         return Callbacks(callbacks or [], model.model, params)
 
     def _is_over(self) -> bool:
@@ -275,7 +277,7 @@ class Training:
             raise BadModel("the training data have no records")
         if self._saved < steps and (steps > self._begun_at or self._loaded is None):
             self._save(rank)
-            self._strategy.keep()
+        self._strategy.keep()
         if self._evaluation is not None:
             self._evaluate(rank)
             self._evaluation.finish()
@@ -291,6 +293,11 @@ class Training:
         if self._has_servers:
             return str(self._strategy.newest_checkpoint())
         return self._checkpoints.newest()
+
+    def _export_to(self, place: str) -> None:
+        """Export for a callback: all workers have it, and one path."""
+        if self._strategy.rank == 0:
+            self._model.export(place)
 
     def _export(self) -> None:
         """Export, where this task has an output of the job; alone, or where the job has none, the first one to `--output`."""

@@ -75,7 +75,7 @@ FLAGS = (
     Flag("max_step", COUNT, "0", TRAINING, "training ends after so many steps; 0: with its data", _TRAIN, True),
     Flag("checkpoint_steps", COUNT, "0", RESULTS, "a checkpoint is made every so many steps, and at the end", _TRAIN, True),
     Flag("checkpoint_dir", "URL", "", RESULTS, "where checkpoints are kept; default: with the job", _TRAIN),
-    Flag("keep_checkpoint_max", COUNT, "0", RESULTS, "checkpoints that are kept; 0: all", _TRAIN),
+    Flag("keep_checkpoint_max", COUNT, "0", RESULTS, "checkpoints that are kept; 0: all", _TRAIN, True),
     Flag("checkpoint_dir_for_init", "URL", "", RESULTS, "a checkpoint, an exported model or weights to begin from", to_worker=True),
     Flag("output", "URL", "", RESULTS, "where the model is exported to, or predictions are written", (TRAIN, PREDICT)),
     Flag("tensorboard_log_dir", "URL", "", RESULTS, "event files for TensorBoard to show", _TRAIN),

@@ -83,7 +83,7 @@ def _former_servers(directory: str, known: list[Manifest]) -> int:
     counts = {
         int(name.partition("-of-")[2])
         for name in (os.listdir(folder) if os.path.isdir(folder) else ())
-        if name.startswith("0-of-") and any(records_behind(os.path.join(folder, name), 0))
+        if name.startswith("0-of-") and _has_definition(os.path.join(folder, name))
     }
     if len(counts) > 1:
         raise CannotRestore(
@@ -112,6 +112,10 @@ def _load_newest(known: list[Manifest], index: int, servers: int, warn: Callable
 
 def _has_log_from_start(manifest: Manifest, index: int) -> bool:
     folder = journal_folder(os.path.dirname(manifest.folder), index, manifest.servers)
+    return _has_definition(folder)
+
+
+def _has_definition(folder: str) -> bool:
     return any(record.header["op"] == "define" for record in records_behind(folder, 0))
 
 

@@ -125,7 +125,10 @@ def parse_arrays(header: Header, payload: memoryview) -> dict[str, NDArray[Any]]
         size = count * int(kind[1:])
         if begin + size > len(payload):
             raise Malformed(f"array {name} ends outside of the payload's {len(payload):,} bytes")
-        arrays[name] = numpy.frombuffer(payload[begin : begin + size], f"<{kind}").reshape(shape)
+        try:
+            arrays[name] = numpy.frombuffer(payload[begin : begin + size], f"<{kind}").reshape(shape)
+        except ValueError:  # no numbers, in more dimensions than NumPy can count
+            raise Malformed(f"array {name} cannot have the shape {shape}") from None
         begin = _aligned(begin + size)
     return arrays
 

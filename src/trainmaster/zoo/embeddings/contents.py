@@ -9,7 +9,9 @@ import numpy
 
 from ...ps.initializers import table_key
 from ...ps.specification import TableSpec
+from ..errors import BadModel
 from . import files
+from .lookups import OTHER_IDS
 
 _PIECE = 2**16  # rows that are pulled at once
 
@@ -36,7 +38,15 @@ def present_rows(source: Any, snapshot: Mapping[str, tuple[Any, Any]] | None, id
     """Return the rows of ids of each table: those of the snapshot (all ids, ascending, and rows), or those that the source has now."""
     if snapshot is None:
         return dict(source.pull(dense=False, rows=ids).rows) if ids else {}
-    return {name: snapshot[name][1][numpy.searchsorted(snapshot[name][0], distinct)] for name, distinct in ids.items()}
+    return {name: _rows_among(*snapshot[name], distinct) for name, distinct in ids.items()}
+
+
+def _rows_among(known: Any, rows: Any, ids: Any) -> Any:
+    """Return the rows of some of the known ids, which ascend. Raises BadModel where one is not among them."""
+    places = numpy.searchsorted(known, ids)
+    if len(ids) and (places[-1] >= len(known) or (known[places] != ids).any()):
+        raise BadModel(OTHER_IDS, mend="look up the same ids each time that the model is called with a batch")
+    return rows[places]
 
 
 def write_unbounded(directory: str, source: Any, specs: Mapping[str, TableSpec]) -> list[str]:

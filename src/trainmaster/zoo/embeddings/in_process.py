@@ -12,11 +12,12 @@ from typing import Any
 import numpy
 
 from ...ps.client import Client, Identity
+from ...ps.errors import ServerError
 from ...ps.memory import memory_left
 from ...ps.order import decide
-from ...ps.shard import IDS, Draft, Shard
+from ...ps.shard import IDS, BadPush, Draft, Shard
 from ...ps.specification import BadDefinition, definition_of
-from ...ps.table import Block
+from ...ps.table import BadIds, Block
 from ...ps.wire.connections import Message
 from ..errors import BadModel
 
@@ -33,6 +34,14 @@ class InProcess(Client):
 
     def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
         ((header, arrays),) = requests
+        try:
+            return [self._answered(header, arrays)]
+        except FloatingPointError:
+            raise
+        except (BadPush, BadIds) as error:
+            raise ServerError(str(error)) from None
+
+    def _answered(self, header: dict[str, Any], arrays: Mapping[str, Any]) -> Message:
         shard, op = self._shard, header["op"]
         answer: dict[str, Any] = {}
         result: dict[str, Any] = {}
@@ -53,6 +62,8 @@ class InProcess(Client):
             result = shard.pull(header["dense"], arrays, time.time())
         elif op == "ids":
             result = {IDS + header["table"]: shard.ids_of(header["table"])}
+        elif op == "flush":
+            pass  # each push is a version
         else:
             assert op == "draft"
             name = (_TASK, 1, header["step"])
@@ -62,7 +73,7 @@ class InProcess(Client):
                 shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(time.time())})
             answer["why"] = decision.why
             result = shard.pull(None, {}, time.time()) if header["is_pull"] else {}
-        return [Message({**answer, "version": shard.version}, result, 0)]
+        return Message({**answer, "version": shard.version}, result, 0)
 
     def state(self) -> dict[str, Any]:
         """Return all that a checkpoint must have, as arrays and numbers."""

@@ -188,8 +188,12 @@ class ServerStrategy:
 
     def finish(self) -> None:
         """Take the newest parameters. The others go on with what they have."""
-        self._held.release()
-        self._dense_version = self._pull_dense()
+        self._held.drop()
+        self._client.flush()
+        pulled = self._client.pull()
+        pulled = self._client.pull(at_least=pulled.newest)  # of all servers, also where one of them was behind
+        self._tables.assign(pulled.dense)
+        self._dense_version = pulled.version
 
     def state(self) -> dict[str, Any] | None:
         """Return what a checkpoint must have of this worker. None: the servers make their own."""
@@ -214,6 +218,9 @@ class ServerStrategy:
             return
         deadline = time.monotonic() + _KEPT_WITHIN
         while any(status["completed"] < version for status in self._client.status()):
+            if any(status["unsaved"] >= version for status in self._client.status()):
+                self._say(f"the servers could not write their checkpoint of version {version}: their own lines say why")
+                return
             if time.monotonic() > deadline:
                 self._say(
                     f"the servers have not written their checkpoint of version {version} within {_KEPT_WITHIN:g} s"
@@ -272,6 +279,11 @@ class _HeldReports:
             kept, self._kept = self._kept, []
         for shard, records in kept:
             self._report(shard, records)
+
+    def drop(self) -> None:
+        """Report nothing of what is held back: it is of batches that were not pushed."""
+        with self._lock:
+            self._is_held, self._kept = False, []
 
     def _done(self, shard: Any, records: int) -> None:
         with self._lock:

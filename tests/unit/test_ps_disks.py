@@ -1,0 +1,103 @@
+"""Parameter servers whose disk is full, or whose first checkpoint is not written yet when they end."""
+
+from __future__ import annotations
+
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy
+from parameter_servers import Model, assert_holds, await_checkpoint, define, push_some, servers
+from waiting import until
+
+from trainmaster.ps.optimizers import Adam
+from trainmaster.ps.specification import Updates
+
+
+def test_a_full_disk_ends_a_server_which_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    generator, model = numpy.random.default_rng(22), Model(Adam(0.01))
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 5)
+        log = max(path.stat().st_size for path in (group.directory / "journal" / "1-of-2").iterdir())
+        resource.prlimit(
+            group.processes[1].pid, resource.RLIMIT_FSIZE, (log + 100, log + 100)
+        )  # as a disk that is full
+        with ThreadPoolExecutor(1) as pool:
+            pushed = pool.submit(push_some, client, model, generator, 5)
+            assert group.processes[1].wait(60) == 1
+            assert "ps: [Errno 27] File too large" in group.log(1)
+            assert not pushed.done()
+            group.begin(1)
+            pushed.result(60)
+        assert_holds(client, model)
+
+
+def test_a_share_that_cannot_be_written_costs_its_checkpoint_alone(tmp_path: Path) -> None:
+    generator, model = numpy.random.default_rng(23), Model(Adam(0.01))
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 5)
+        obstacle = group.directory / "version-5" / "variables-1-of-2.ckpt.part"
+        obstacle.mkdir(parents=True)
+        assert client.checkpoint() == 5
+        until(lambda: client.status()[1]["unsaved"] == 5, what=lambda: group.log(1))
+        assert "ps: the checkpoint of version 5 failed: [Errno 21] Is a directory" in group.log(1)
+        obstacle.rmdir()
+        until(lambda: client.checkpoint() == 5 and client.status()[0]["completed"] == 5)
+        push_some(client, model, generator, 2)
+        await_checkpoint(client, client.checkpoint())
+        assert_holds(client, model)
+
+
+def test_a_server_that_ends_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    generator, model = numpy.random.default_rng(24), Model(Adam(0.01))
+    with servers(tmp_path / "first", 1) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 4)
+        await_checkpoint(client, client.checkpoint())
+    obstacle = tmp_path / "next" / "ckpt" / "version-4"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    with servers(tmp_path / "next", 1, flags=("--init", str(group.directory))) as group:
+        assert group.processes[0].wait(60) == 1
+        assert "ps: the checkpoint of version 4 failed: " in group.log(0)
+        assert "Traceback" not in group.log(0)
+        obstacle.unlink()
+        group.begin()
+        with group.client() as client:
+            define(client)
+            assert_holds(client, model)
+
+
+def test_logs_alone_come_back_onto_another_number_of_servers(tmp_path: Path) -> None:
+    generator, model = numpy.random.default_rng(25), Model(Adam(0.01))
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 5)
+    with servers(tmp_path, 3) as group, group.client(attempt=2) as client:
+        group.kill()  # while they settle, perhaps
+        group.begin()
+        define(client)
+        assert_holds(client, model)
+        push_some(client, model, generator, 2)
+        assert_holds(client, model)
+
+
+def test_pushes_that_wait_for_others_make_a_version_at_the_end(tmp_path: Path) -> None:
+    model = Model(Adam(0.01))
+    with servers(tmp_path, 2, has_files=False) as group, group.client() as client:
+        define(client, Updates(grads_to_wait=3))
+        gradient = numpy.ones(3, numpy.float32)
+        for _ in range(2):
+            assert client.push(0, {"bias": gradient}) == 0
+        assert client.flush() == 1
+        assert client.flush() == 1
+        model.push({"bias": gradient}, {})
+        assert_holds(client, model)
+
+
+def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
+    with servers(tmp_path, 1, token="") as group:
+        assert group.processes[0].wait(60) == 2
+        assert "is empty, and would let everybody in" in group.log(0)
