@@ -293,7 +293,7 @@ CHANGES = st.lists(
 
 @pytest.mark.parametrize("optimizer", [SGD(0.1), Adam(0.1)], ids=str)
 @given(CHANGES, CHANGES, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_frozen_rows_are_those_of_their_moment_whatever_the_table_does_meanwhile(
     optimizer: Any, before: list[tuple[str, list[int]]], meanwhile: list[tuple[str, list[int]]], random: Any
 ) -> None:
