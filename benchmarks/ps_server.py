@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import figures
 import numpy
@@ -131,8 +131,16 @@ def rates(way: str, has_log: bool, certificate: str, key: str) -> dict[str, tupl
         return results
 
 
-def stalls(certificate: str, key: str) -> tuple[float, float, float]:
-    """Return seconds that pushes lost to a checkpoint of 1 GB, with pauses and without, and seconds that writing it in place takes."""
+class Stall(NamedTuple):
+    """Seconds that a checkpoint's request and the pushes until it is whole took beyond the usual; the longest of them; a usual push."""
+
+    lost: float
+    longest: float
+    usual: float
+
+
+def stalls(certificate: str, key: str) -> tuple[Stall, Stall, float]:
+    """Return what a checkpoint of 1 GB costs pushes with pauses and without, and the seconds that writing it in place takes."""
     with server("shared memory", True, certificate, key) as (_, client, folder):
         ids = fill(client, LARGE)
         generator = numpy.random.default_rng(8)
@@ -145,8 +153,7 @@ def stalls(certificate: str, key: str) -> tuple[float, float, float]:
             client.push(client.version, rows={"table": (batch, gradients)})
             return time.perf_counter() - begin
 
-        def stall(has_pause: bool) -> float:
-            """Return the time of a checkpoint's request and of the pushes until it is whole, beyond their usual one."""
+        def stall(has_pause: bool) -> Stall:
             usual = [push(number, has_pause) for number in range(40)]
             begin = time.perf_counter()
             version = client.checkpoint()
@@ -155,7 +162,8 @@ def stalls(certificate: str, key: str) -> tuple[float, float, float]:
             while client.status()[0]["completed"] < version:
                 beside.append(push(len(beside), has_pause))
             usual += [push(number, has_pause) for number in range(40)]
-            return max(1e-3, requested + sum(beside) - len(beside) * statistics.mean(usual))
+            lost = requested + sum(beside) - len(beside) * statistics.mean(usual)
+            return Stall(max(1e-3, lost), max([requested, *beside]), statistics.mean(usual))
 
         stall(True)  # the first one is not measured: memory that the server never had comes slowly
         found = stall(True), stall(False)
@@ -236,6 +244,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def stall_rows(found: list[tuple[Stall, Stall, float]]) -> list[figures.Row]:
+    in_place = [whole for *_, whole in found]
+    rows = []
+    for place, name in enumerate(("", ", pushes without a pause")):
+        measured = [(paced, unpaced)[place] for paced, unpaced, _ in found]
+        lost = [stall.lost for stall in measured]
+        longest, usual = (
+            statistics.median(times) * 1e3 for times in zip(*(stall[1:] for stall in measured), strict=True)
+        )
+        note = f"{statistics.median(map(operator.truediv, lost, in_place)):.1%}; the longest push {longest:.0f} ms, usually {usual:.0f} ms"
+        figure = f"stall by a checkpoint of 1 GB{name}"
+        rows.append(figures.Row(figure, lost, "s", None, "in place", in_place, None if place else 1 / 0.08, note))
+    return rows
+
+
 def measure(runs: int) -> list[figures.Row]:
     certificate, key = certificate_and_key()
     ways = {
@@ -266,15 +289,7 @@ def measure(runs: int) -> list[figures.Row]:
                     more_is_better=True,
                 )
             )
-    found = [stalls(certificate, key) for _ in range(max(1, runs // 2))]
-    in_place = [whole for *_, whole in found]
-    for place, name in enumerate(("", ", pushes without a pause")):
-        stalled = [measured[place] for measured in found]
-        note = f"{statistics.median(map(operator.truediv, stalled, in_place)):.1%}"
-        target = None if place else 1 / 0.08
-        rows.append(
-            figures.Row(f"stall by a checkpoint of 1 GB{name}", stalled, "s", None, "in place", in_place, target, note)
-        )
+    rows += stall_rows([stalls(certificate, key) for _ in range(max(1, runs // 2))])
     for servers in (1, 2):
         times = [back_after_kill(servers, certificate, key) for _ in range(runs)]
         load = statistics.median(load for _, load in times)

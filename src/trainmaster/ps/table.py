@@ -290,7 +290,7 @@ class Frozen:
         self._places[-1] = _IS_READ  # for all rows that are new since then
         self._aside = [Arena(arena.width, arena.block_rows) for arena in arenas]
         self._end = 0  # of the places
-        self._unused: Integers = numpy.empty(0, numpy.int64)  # places below `_end`
+        self._unused: list[Integers] = []  # places below `_end`
         self._is_interrupted = False
 
     def blocks(self, rows: int | None = None) -> Iterator[Block]:
@@ -318,9 +318,9 @@ class Frozen:
                 return
             if len(chosen) < len(rows):
                 rows, numbers = rows.take(chosen), [values.take(chosen, axis=0) for values in numbers]
-            is_new, places = self._take_places(len(rows))
+            places = self._take_places(len(rows))
             self._places[rows] = places + 1
-            where = Places(places, self._aside[0].block_rows, is_sorted=is_new)
+            where = Places(places, self._aside[0].block_rows)
             for arena, values in zip(self._aside, numbers, strict=True):
                 arena.reserve(self._end)
                 arena.write(where, values)
@@ -340,18 +340,20 @@ class Frozen:
             where = Places(aside, self._aside[0].block_rows)
             for array, arena in zip(numbers, self._aside, strict=True):
                 put_rows(array, changed, arena.read(where))
-            with self._lock:
-                self._unused = numpy.concatenate([self._unused, aside])
+            self._unused.append(numpy.sort(aside))
         return numbers
 
-    def _take_places(self, count: int) -> tuple[bool, Integers]:
-        """Return places that are used no more, and new ones where these are too few. Tell whether all are new."""
-        kept = max(0, len(self._unused) - count)
-        reused, self._unused = self._unused[kept:], self._unused[:kept]
-        end = self._end + count - len(reused)
-        places = numpy.concatenate([reused, numpy.arange(self._end, end)])
-        self._end = end
-        return not len(reused), places
+    def _take_places(self, count: int) -> Integers:
+        """Return places that are used no more, and new ones where these are too few."""
+        parts = []
+        while count and self._unused:
+            unused = self._unused.pop()
+            if len(unused) > count:
+                self._unused.append(unused[count:])
+            parts.append(unused[:count])
+            count -= len(parts[-1])
+        self._end += count
+        return numpy.concatenate([*parts, numpy.arange(self._end - count, self._end)])
 
 
 def sum_by_row(rows: Integers, gradients: Floats) -> tuple[Integers, Floats]:
