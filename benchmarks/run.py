@@ -50,6 +50,7 @@ ROWS = (
     "feed_ring",
     "ps_tables",
     "ps_server",
+    "deepfm",
     "spark_feed",
     "spark_start",
     "spark_inference",
