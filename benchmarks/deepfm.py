@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import statistics
@@ -38,6 +39,12 @@ SLOW = 0.1  # of the steps suffice for the peer whose step takes a second
 WORKERS = 2
 LIMIT = 900.0  # s of one run
 MARK = "BENCHMARK_DEEPFM"  # a variable that names the run of a process
+# The same model in a worker that pulls the rows of a batch when its step begins.
+UNPREFETCHED = """from clicks.deepfm import custom_model, eval_metrics_fn, feed, loss, optimizer
+from trainmaster.zoo.models.server_strategy import ServerStrategy
+
+ServerStrategy._prefetch = lambda self: None
+"""
 STEP = re.compile(r"step=(\d+) .*loss=")
 
 
@@ -80,7 +87,8 @@ def coordinate(optimizer: str, files: str, warm: str, steps: str) -> None:
     def step(features: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(entropy(labels, model(features, training=True)))
-        adam.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        adam.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905  TensorFlow traces a zip of its own
         return loss
 
     @tf.function
@@ -173,17 +181,19 @@ def run_peer(optimizer: str, folder: Path, environ: Mapping[str, str]) -> tuple[
     return steps * BATCH / clock, core / (steps * BATCH) * 1e5
 
 
-def run_ours(folder: Path, environ: Mapping[str, str], *flags: str) -> tuple[float, float]:
+def run_ours(
+    folder: Path, environ: Mapping[str, str], model: str = "clicks.deepfm.custom_model"
+) -> tuple[float, float]:
     """Return the same of `tm train`. Steps are pushes that the server took, so those of all workers."""
     import figures
 
     own = {**environ, MARK: "ours", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     command = [
-        figures.TM, "train", "--model_zoo", str(figures.ROOT / "examples" / "zoo"), "--model_def", "clicks.deepfm.custom_model",
+        figures.TM, "train", "--model_zoo", str(folder / "zoo"), "--model_def", model,
         "--model_params", f"ids={IDS};dimension={DIMENSION}", "--training_data", str(folder / "clicks" / "train"),
         "--minibatch_size", str(BATCH), "--num_epochs", "100", "--max_step", str(WARM + STEPS + 60),
         "--distribution_strategy", "ParameterServerStrategy", "--num_ps_pods", "1", "--num_workers", str(WORKERS),
-        "--use_async", "--log_loss_steps", "20", *flags,
+        "--use_async", "--log_loss_steps", "20",
     ]  # fmt: skip
     first = last = (0.0, 0, 0.0)  # time, steps, processor
     with started(command, own, folder, stdout=subprocess.PIPE) as job:
@@ -233,14 +243,17 @@ def processor_seconds(mark: str) -> float:
     return total
 
 
-def write_data(folder: Path) -> None:
-    """Write the records, and the same as TFRecords for the peer."""
+def write_all(folder: Path) -> None:
+    """Write the zoo with one more model, the records, and the same as TFRecords for the peer."""
     import figures
     import tensorflow as tf
 
     from trainmaster.runtime.formats import recordio
 
-    make = [sys.executable, str(figures.ROOT / "examples" / "zoo" / "data.py"), "clicks", "--to", str(folder)]
+    zoo = figures.ROOT / "examples" / "zoo"
+    shutil.copytree(zoo / "clicks", folder / "zoo" / "clicks", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "zoo" / "clicks" / "unprefetched.py").write_text(UNPREFETCHED)
+    make = [sys.executable, str(zoo / "data.py"), "clicks", "--to", str(folder)]
     subprocess.run([*make, "--rows", str(RECORDS), "--ids", str(IDS)], check=True, stdout=subprocess.DEVNULL)
     (folder / "tfrecords").mkdir()
     for path in sorted((folder / "clicks" / "train").iterdir()):
@@ -254,14 +267,14 @@ def measure(runs: int) -> list[Any]:
 
     kinds = {
         "ours": lambda: run_ours(folder, environ),
-        "without prefetch": lambda: run_ours(folder, {**environ, "TRAINMASTER_PREFETCH": "0"}),
+        "not prefetched": lambda: run_ours(folder, environ, "clicks.unprefetched.custom_model"),
         "lazy": lambda: run_peer("lazy", folder, environ),
         "adam": lambda: run_peer("adam", folder, environ),
     }
     results: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     with figures.place() as environ, tempfile.TemporaryDirectory(prefix="tm-bench-") as name:
         folder = Path(name)
-        write_data(folder)
+        write_all(folder)
         for _ in range(runs):
             for kind, run in kinds.items():
                 results[kind].append(run())
@@ -277,7 +290,7 @@ def measure(runs: int) -> list[Any]:
     return [
         row("DeepFM, Adam that moves the rows of the batch", "TensorFlow, LazyAdam", "lazy", 3.0),
         row("DeepFM, against TensorFlow's own Adam", "TensorFlow, Adam", "adam", 3.0),
-        row("DeepFM, rows of the next batch prefetched", "not prefetched", "without prefetch", None),
+        row("DeepFM, rows of the next batch prefetched", "not prefetched", "not prefetched", None),
     ]
 
 

@@ -52,6 +52,7 @@ ROWS = (
     "ps_server",
     "ps_accuracy",
     "zoo_iris",
+    "deepfm",
     "spark_feed",
     "spark_start",
     "spark_inference",

@@ -14,6 +14,7 @@ import numpy
 from trainmaster.ps.initializers import Normal
 from trainmaster.zoo.embeddings import Embedding
 from trainmaster.zoo.embeddings.in_process import InProcess
+from trainmaster.zoo.embeddings.lookups import BatchIds
 from trainmaster.zoo.errors import BadModel
 from trainmaster.zoo.model_file import ModelFile
 from trainmaster.zoo.models import server_optimizers
@@ -121,6 +122,13 @@ def gradients() -> None:
     pulled = client.pull(rows=ids)
     before = numbers(tables.outputs(features))
     loss, _, dense, rows = tables.gradients(features, labels, ids, pulled.rows)
+    facts["others"] = []  # where the places that were noted are not those of what is looked up, they are searched for
+    for places in (
+        {name: each[::-1] for name, each in ids.places.items()},
+        {name: each[:1] for name, each in ids.places.items()},
+    ):
+        others = tables.gradients(features, labels, BatchIds(ids, places), pulled.rows)
+        facts["others"] += [close(others[3][name], gradient) for name, gradient in rows.items()]
     kernel = tables.dense()[next(name for name in dense if "kernel" in name)][:, 0]
     for_each = 2 * (before - 1) / 2 @ kernel[None]  # of each example's sum of rows
     counts = numpy.array([[0, 1, 2, 0], [1, 1, 0, 1]])  # of each distinct id in each example

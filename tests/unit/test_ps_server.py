@@ -75,6 +75,11 @@ def test_servers_hold_what_one_process_would(tmp_path: Path, count: int, has_tls
         assert numpy.array_equal(pulled.rows["item"][places].reshape(6, -1), model.tables["item"].pull(ids.reshape(-1)))
         rows_of_each = [sum(table["rows"] for table in status["tables"].values()) for status in client.status()]
         assert sum(rows_of_each) == sum(map(len, model.tables.values()))
+        dense, rows = some_push(generator)
+        behind = client.push_and_pull(model.version, dense, rows)
+        model.push(dense, rows)
+        assert behind.version == model.version
+        assert all(numpy.allclose(behind.dense[name], value, atol=1e-6) for name, value in model.dense.items())
         named = client.pull(["bias"])
         assert list(named.dense) == ["bias"]
         assert not named.rows

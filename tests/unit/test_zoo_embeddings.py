@@ -38,6 +38,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
         names += ["ragged", "ragged sum", "ragged mean", "sparse sum", "sparse mean"]
         assert "needs a combiner" in facts["sparse alone"]
     assert [name for name in names if facts[name] is not True] == []
+    assert facts["others"] == [True] * 4
     assert max(facts["difference"].values()) < 1e-4, facts["difference"]
     assert facts["mask"] == [[True, True, True], [False, True, True]]
     assert facts["negative"].startswith("the table plain got the id -1, and ids must not be negative\n  have the feed")

@@ -195,7 +195,7 @@ class Client:
         *,
         learning_rate: float | None = None,
     ) -> Pulled:
-        """Push, and return all parameters as they are behind it. With one server that is one round trip together. Raises what `push` does."""
+        """Push, and return all parameters as they are behind it, by one round trip where there is one server. Raises what `push` does."""
         pulled = self._push(version, dense or {}, rows or {}, learning_rate, True)
         return pulled if self.servers == 1 else self.pull()
 

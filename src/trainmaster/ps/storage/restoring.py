@@ -151,10 +151,9 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
                 for seed in seeds:  # all came before the first version
                     shard.seed(rows_of(seed.arrays(), shard), seed.header["time"])
             elif record.header["op"] == "entry" and record.header["sequence"] > shard.sequence:
-                for name in [
-                    *record.header.get("of", []),
-                    *([record.header["commit"]] if "commit" in record.header else []),
-                ]:
+                header = record.header
+                committed = [header["commit"]] if "commit" in header else []
+                for name in header["of"] if "version" in header else committed:
                     parts.hold(tuple(name), shard)
                 shard.handle(record.header)
                 _evict(shard, evictions)
