@@ -88,7 +88,9 @@ def revived(cluster: Cluster) -> None:
 def host_volumes() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Volumes and mounts, all to be read only, by which a pod of the image `host` has this machine's Python and its environment."""
     wanted = ["/usr", "/bin", "/lib", "/lib64", "/etc/ssl", sys.base_prefix, sys.prefix]
-    wanted += [path for path in sys.path if path.endswith("site-packages")]  # those of an environment that leads to another one
+    wanted += [
+        path for path in sys.path if path.endswith("site-packages")
+    ]  # those of an environment that leads to another one
     paths: list[str] = []
     for path in dict.fromkeys(wanted):
         if Path(path).exists() and not any(path.startswith(f"{above}/") for above in paths):
