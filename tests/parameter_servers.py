@@ -31,7 +31,9 @@ ASYNCHRONOUS = Updates(tolerance=None)
 
 
 class Servers:
-    """`count` servers that keep their sockets, logs and checkpoints in `folder`. `has_tls`: they serve by TCP."""
+    """`count` servers that keep their sockets, logs and checkpoints in `folder`. `has_tls`: they serve by TCP. `leader`: the
+    address of server 0 as the others are told it, where that is another one. `is_apart`: each has a directory of its own.
+    """
 
     def __init__(
         self,
@@ -41,9 +43,11 @@ class Servers:
         has_files: bool = True,
         flags: tuple[str, ...] = (),
         has_tls: bool = False,
+        leader: str = "",
+        is_apart: bool = False,
         token: str = TOKEN,
     ) -> None:
-        self.folder, self.count, self.certificate = folder, count, ""
+        self.folder, self.count, self.certificate, self._leader = folder, count, "", leader
         self.ports = list(map(free_port, range(count))) if has_tls else []
         if has_tls:
             self.certificate, key = certificate_and_key()
@@ -51,12 +55,15 @@ class Servers:
             (folder / "key.pem").write_text(key)
             flags = (*flags, "--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem"))
         self.directory = folder / "ckpt"
-        self._flags = (*flags, *(("--directory", str(self.directory)) if has_files else ()))
+        self._flags, self._has_files, self._is_apart = flags, has_files, is_apart
         (folder / "token").write_text(token)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def address(self, index: int) -> str:
         return f"127.0.0.1:{self.ports[index]}" if self.ports else f"unix:{self.folder}/{index}-of-{self.count}"
+
+    def directory_of(self, index: int) -> Path:
+        return self.directory / f"of-{index}" if self._is_apart else self.directory
 
     @property
     def addresses(self) -> list[str]:
@@ -65,8 +72,9 @@ class Servers:
     def begin(self, *indices: int) -> None:
         for index in indices or range(self.count):
             command = [sys.executable, "-m", "trainmaster.ps", "--index", str(index), "--servers", str(self.count)]
-            command += ["--listen", self.address(index), "--leader", self.address(0)]
+            command += ["--listen", self.address(index), "--leader", self._leader or self.address(0)]
             command += ["--token-file", str(self.folder / "token"), *self._flags]
+            command += ["--directory", str(self.directory_of(index))] if self._has_files else []
             with open(self.folder / f"log-{index}-of-{self.count}", "ab") as log:
                 self.processes[index] = subprocess.Popen(command, stdout=log, stderr=log)
 

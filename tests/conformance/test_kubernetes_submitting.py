@@ -371,6 +371,39 @@ def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
 
 
 @full
+def test_the_objects_of_a_model_s_command_are_written(place: Place) -> None:
+    assert place.tm("zoo", "init", "zoo").returncode == 0
+    words = [
+        "train",
+        "--engine",
+        "kubernetes",
+        "--model_zoo",
+        "zoo",
+        "--model_def",
+        "points.points.custom_model",
+        "--num_ps_pods",
+        "2",
+    ]
+    words += [
+        "--volume",
+        "claim_name=data,mount_path=/data",
+        "--training_data",
+        "/data/train",
+        "--checkpoint_dir",
+        "/data/servers",
+    ]
+    done = place.tm(*words, "--yaml", "objects.yaml")
+    assert done.returncode == 0, done.stderr
+    answer = place.kubectl("apply", "--dry-run=server", "-f", "-", told=(place.folder / "objects.yaml").read_text())
+    assert answer.count("pod/") == 2, answer
+    done = place.tm(*words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    described = yaml.safe_load(done.stdout)
+    assert described["roles"]["ps"]["env"] == {"TRAINMASTER_PS_DIRECTORY": "/data/servers"}
+    place.nothing_left()
+
+
+@full
 def test_a_dry_run_shows_volcanos_groups_too(place: Place) -> None:
     file = place.file(role={"replicas": 2}, gang=True, engines={"kubernetes": {"volcano": "q"}})
     done = place.tm("run", file, "--engine", "kubernetes", "--dry-run")

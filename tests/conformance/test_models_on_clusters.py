@@ -1,5 +1,5 @@
-"""`tm train`, `evaluate` and `predict` on real clusters: the model, its data and its results go there and back, or lie on the cluster's storage;
-servers and workers find each other over the network, and come back.
+"""`tm train`, `evaluate` and `predict` on real clusters: the model, its data and its results go there and back, or lie on the cluster's
+storage; servers and workers find each other over the network, and come back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance.engines import TM, Engine, Submitted
+from conformance.engines import TM, Engine, Submitted, container_process
+from conformance.kubernetes_engine import Kubernetes
 from conformance.test_zoo_servers import RECORDS, put_data
 from waiting import until
 
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.full, pytest.mark.needs("frameworks", "nodes")]
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 LIMIT = 400.0  # s
+EPOCHS = 30
 # This machine's Python, which every node has, and little of a node.
 THERE = [
     "--set", f"environment.path={sys.prefix}", "--worker_resource_request", "cpu=0.1,memory=1024Mi",
@@ -37,8 +39,8 @@ CLICKS = [
 
 
 @contextlib.contextmanager
-def running(engine: Engine, *words: str) -> Iterator[Submitted]:
-    """The job of a command that watches it to its end, which must be a success."""
+def running(engine: Engine, *words: str, status: int = 0) -> Iterator[Submitted]:
+    """The job of a command that watches it to its end, and ends with `status`."""
     command = [TM, *words, *THERE, "--engine", engine.name]
     with (engine.folder / "printed").open("wb") as printed:
         watching = subprocess.Popen(command, cwd=engine.folder, stdout=printed, stderr=printed)
@@ -49,8 +51,9 @@ def running(engine: Engine, *words: str) -> Iterator[Submitted]:
         assert watching.poll() is None, said()
         job = adopt(engine)
         yield job
-        job.succeeded(LIMIT)
-        assert watching.wait(LIMIT) == 0, said()
+        if not status:
+            job.succeeded(LIMIT)
+        assert watching.wait(LIMIT) == status, said()
     finally:
         watching.kill()
         watching.wait()
@@ -100,16 +103,49 @@ def test_a_model_goes_there_and_comes_back(engine: Engine) -> None:
     assert len(lines) == 100
 
 
-def test_servers_and_workers_of_several_hosts(engine: Engine) -> None:
-    """Data and results lie on the cluster's storage. A worker and a server are killed, and start again where they were."""
+def served(engine: Engine, *words: str) -> list[str]:
+    """The command of a job of two servers and two workers; data and results lie on the cluster's storage."""
     put_data(engine, 4)
-    with running(
-        engine, "train", *CLICKS, "--training_data", engine.place("data"), "--validation_data", engine.place("validation"),
-        "--num_epochs", "8", "--checkpoint_steps", "20", "--output", engine.place("models"),
-    ) as job:  # fmt: skip
-        job.until_line("step=20", "worker:1")
+    data = ["--training_data", engine.place("data"), "--num_epochs", str(EPOCHS), "--checkpoint_steps", "20"]
+    return ["train", *CLICKS, *data, *words]
+
+
+def lose_container(engine: Engine, job: Submitted, task: str) -> None:
+    """Kill all processes of a task's container."""
+    container = [event for event in job.told("granted") if event["task"] == task][-1]["container"]
+    if isinstance(engine, Kubernetes):
+        (pod,) = (pod for pod in engine.pods(job) if pod["metadata"]["name"] == container)
+        for pid in engine._processes(pod):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    else:
+        os.kill(container_process(engine.application(job), container, "agent"), signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+def test_a_worker_and_a_server_start_again_in_their_containers(engine: Engine) -> None:
+    validation = ["--validation_data", engine.place("validation")]
+    with running(engine, *served(engine, *validation, "--output", engine.place("models"))) as job:
+        job.until_line("step=", "worker:1")
         os.kill(engine.process(job, 1, "ps:1"), signal.SIGKILL)
         os.kill(engine.process(job, 1, "worker:1"), signal.SIGKILL)
-    assert job.task("ps:1")["attempt"] == 2
-    assert counted(engine, job) == 8 * RECORDS
+    assert job.task("ps:1")["attempt"] == job.task("worker:1")["attempt"] == 2
+    assert counted(engine, job) == EPOCHS * RECORDS
     assert {"model.pt", "model.pt2"} <= {*engine.files("models")}
+
+
+def test_a_server_comes_back_in_another_container_where_all_nodes_see_its_directory(engine: Engine) -> None:
+    with running(engine, *served(engine, "--checkpoint_dir", (engine.folder / "servers").as_uri())) as job:
+        job.until_line("step=", "worker:1")
+        lose_container(engine, job, "ps:0")
+    assert job.task("ps:0")["attempt"] == 2
+    assert job.task("worker:0")["attempt"] == job.task("worker:1")["attempt"] == 1
+    assert counted(engine, job) == EPOCHS * RECORDS
+
+
+def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: Engine) -> None:
+    with running(engine, *served(engine), status=1) as job:
+        job.until_line("step=", "worker:1")
+        lose_container(engine, job, "ps:0")
+        assert any("the container of server 0 is lost" in line for line in job.failed("exit", LIMIT)["tail"]), (
+            job.said()
+        )

@@ -524,6 +524,17 @@ def test_checkpoints_have_a_place_or_are_done_without(zoo: Path, monkeypatch: py
     assert value(job(engine="kubernetes"), "checkpoint.path") == "checkpoint"
 
 
+def test_servers_on_a_cluster_keep_their_files_in_their_container_or_where_all_nodes_see_them() -> None:
+    variable = "env.TRAINMASTER_PS_DIRECTORY"
+    alone = job(SERVERS, engine="yarn")
+    assert value(alone, f"roles.ps.{variable}") == "servers"
+    assert value(alone, "checkpoint") is None
+    shared = job(SERVERS, "--checkpoint_dir=file:///shared/servers", engine="yarn")
+    assert {value(shared, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {"/shared/servers"}
+    with pytest.raises(BadInput, match="none that every node sees"):
+        job(SERVERS, "--checkpoint_dir=hdfs:///servers", engine="yarn")
+
+
 def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
     place = zoo / "kept" / "version-7"
     place.mkdir(parents=True)

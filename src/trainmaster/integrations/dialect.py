@@ -313,12 +313,12 @@ def own_options(options: Sequence[tuple[str, Said]], engine: str) -> Options:
 
 def checked(translation: Translation) -> tuple[dict[str, Any], list[str]]:
     """Return the planned request as data, and as comments for the job file. Raises BadInput as submitting would; may ask the engine."""
-    from trainmaster.client.submit.preview import lines, preview
+    from trainmaster.client.submit.preview import job_lines, preview
 
     described = translation.described
     translation.check_inputs()
     request = preview(described.job, described.base, described.engine)
-    rows = list(lines(request))
+    rows = list(job_lines(request))
     return request, [
         f"# {line}" for line in (f"tm run --engine {described.engine} job.yaml", *rows[rows.index("") + 1 :])
     ]

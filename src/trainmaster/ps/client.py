@@ -450,13 +450,18 @@ class _Link:
 
     def _greet(self, connection: Connection) -> None:
         identity = self._identity
-        hello = {
+        hello: Header = {
             "op": "hello",
             "role": "worker",
             "token": identity.token,
             "task": identity.task,
             "attempt": identity.attempt,
         }
+        if (
+            self.index
+        ):  # workers begin behind all servers, so they know where server 0 is; another server may have begun before it
+            leader = self._find()[0]
+            hello["leader"] = [leader] if isinstance(leader, str) else list(leader)
         connection.send({**hello, "index": self.index, "servers": self._servers})
         try:
             answer = connection.receive()

@@ -6,11 +6,12 @@ it there. The agent tells a program of the job a token for parameter servers, ma
 programs of that role the certificate's key.
 
 The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
-restarted alone. So servers also write where they are into the directory of their logs and checkpoints, where all of them share it; and their
-number is told to servers and workers alike, where tasks restart alone (`restart: {scope: task}`).
+restarted alone. So a worker tells each server where server 0 is; servers write their addresses into the directory of their logs and
+checkpoints, where all of them share it; and their number is told to servers and workers alike, where tasks restart alone
+(`restart: {scope: task}`).
 
-The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file, else the job's checkpoint. On a cluster it is best one that
-all nodes see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`).
+The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file, else the job's checkpoint. On a cluster it is best one
+that all nodes see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`).
 """
 
 from __future__ import annotations

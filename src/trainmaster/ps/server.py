@@ -3,7 +3,9 @@
 Every message has one answer, but those between servers. What a message waits for (a version, a definition, the end of a change of the
 number of servers) is looked at again after each step of the order; a message that waits holds up nobody else.
 
-    hello {token, task, attempt, index, servers}    welcome {version, is_defined}; with role "server": entries follow
+    hello {token, task, attempt, index, servers, leader?}
+                                                    welcome {version, is_defined}; with role "server": entries follow. `leader`: the
+                                                    addresses of server 0 as the worker knows them
     region {direction, size}, with a descriptor     no answer (see `connections`)
     define {definition}, values                     {version}; at server 0, which tells the others
     pull {dense, at_least, half}, ids               {version}, rows and values; waits until the server has version `at_least`
@@ -125,6 +127,7 @@ class Server:
         self._peers: dict[int, Peer] = {}
         self._leader: Peer | None = None
         self._reached: list[Connection] = []  # to server 0, by the thread that connects
+        self._leader_addresses: list[str] = []  # as a worker knows them
         self._woken, self._waker = socket.socketpair()
         self._entries: list[Entry] = []  # of server 0, for the others
         self._unreported: list[Plain] = []  # shares that server 0 may not know of
@@ -212,7 +215,7 @@ class Server:
         """Tell that the newest checkpoint is whole, where this server was killed between its manifest and that entry."""
         for manifest in manifests(self.settings.directory)[:1] if self.settings.directory else ():
             if not any(entry.get("complete") == manifest.version for entry in self._entries):
-                self._add({"complete": manifest.version, "of": manifest.sequence, "shares": list(manifest.shares)})
+                self._add({"complete": manifest.version, "made_at": manifest.sequence, "shares": list(manifest.shares)})
 
     # -- the loop --
 
@@ -355,6 +358,9 @@ class Server:
             self._refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
             return
         peer.role, peer.task, peer.attempt = role, task, attempt
+        addresses = header.get("leader")
+        if isinstance(addresses, list) and all(isinstance(address, str) for address in addresses):
+            self._leader_addresses = addresses
         peer.connection.open_limits()
         if role == "worker" and self.is_leader and attempt > self.shard.attempts.get(task, 0):
             self._add({"attempt": [task, attempt]})
@@ -550,7 +556,7 @@ class Server:
             os.path.join(version_folder(directory, version), share_name(self.settings.index, servers))
         )
         if has_share and all((known.version, known.servers) != (version, servers) for known in manifests(directory)):
-            write_manifest(directory, version, entry["of"], entry["shares"])
+            write_manifest(directory, version, entry["made_at"], entry["shares"])
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
@@ -619,7 +625,7 @@ class Server:
             del self._shares[key]
             ordered = [shares[index] for index in range(self.settings.servers)]
             write_manifest(self.settings.directory, *key, ordered)
-            self._add({"complete": key[0], "of": key[1], "shares": ordered})
+            self._add({"complete": key[0], "made_at": key[1], "shares": ordered})
 
     # -- server 0 and the others --
 
@@ -664,7 +670,7 @@ class Server:
     def _reach_leader(self) -> None:
         last_reason = ""
         while not self._has_ended:
-            for address in self.settings.leader():
+            for address in [*self.settings.leader(), *self._leader_addresses]:
                 try:
                     connection = connect(address, self.settings.certificate)
                     try:

@@ -183,16 +183,17 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
 def lines(plan: dict[str, Any]) -> Iterator[str]:
     """Yield the preview for people; where an engine makes objects, these are YAML, and all else is comments in it."""
     if "objects" not in plan:
-        yield from _lines(plan)
+        yield from job_lines(plan)
         return
     from trainmaster.kube.manifest import as_yaml
 
-    yield from (f"# {line}".rstrip() for line in _lines(plan))
+    yield from (f"# {line}".rstrip() for line in job_lines(plan))
     yield "---"
     yield from as_yaml(plan["objects"]).splitlines()
 
 
-def _lines(plan: dict[str, Any]) -> Iterator[str]:
+def job_lines(plan: dict[str, Any]) -> Iterator[str]:
+    """Yield the job, an empty line, and what is asked for, without objects."""
     import yaml
 
     yield from yaml.safe_dump(_plain(plan["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
