@@ -118,7 +118,7 @@ def test_a_subclassed_model_with_a_schedule_has_two_gradients_a_step(engine: Eng
     seldom = tm(
         engine, "train", "subclassed", *flags, "--get_model_steps", "3", "--sync_version_tolerance", "4", FROM, "model"
     )
-    assert evaluations(seldom)[-1][0] == RECORDS // 40
+    assert evaluations(seldom)[-1][0] in (RECORDS // 40, RECORDS // 40 + 1), "each worker's last batch may be smaller"
     assert evaluations(seldom)[-1][1] > 0.9
 
 
