@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,8 @@ TO_WORKER = {
     "model_params": "layers=3", "loss": "my_loss", "optimizer": "my_optimizer", "feed": "my_feed", "eval_metrics_fn": "metrics",
     "callbacks": "my_callbacks", "custom_data_reader": "MyReader", "prediction_outputs_processor": "Sink",
     "data_reader_params": "columns=['a']; sep=';'", "minibatch_size": "32", "get_model_steps": "2", "grads_to_wait": "3",
-    "sync_version_tolerance": "1", "embedding_size": "1000000", "evaluation_steps": "50", "log_loss_steps": "10", "max_step": "7",
+    "sync_version_tolerance": "1", "embedding_size": "1000000", "evict_unused": "7d",
+    "evaluation_steps": "50", "log_loss_steps": "10", "max_step": "7",
     "checkpoint_steps": "100", "log_level": "DEBUG", "num_epochs": "2", "use_async": "true", "lr_staleness_modulation": "true",
 }  # fmt: skip
 # Each other flag: further flags, the engine, and what the job then has.
@@ -535,11 +537,57 @@ def test_servers_on_a_cluster_keep_their_files_in_their_container_or_where_all_n
         job(SERVERS, "--checkpoint_dir=hdfs:///servers", engine="yarn")
 
 
+def keep_checkpoint(folder: Path, servers: int) -> None:
+    """Write what servers of a job leave of version 7, each in a directory of its own; of server 0 the manifest too."""
+    shares = []
+    for index in range(servers):
+        place = folder / "files" / f"ps-{index}.1.abc" / "version-7"
+        place.mkdir(parents=True)
+        (place / f"variables-{index}-of-{servers}.ckpt").write_bytes(b"rows")
+        shares.append({"bytes": 4, "digest": hashlib.blake2b(b"rows", digest_size=32).hexdigest(), "rows": 1})
+    manifest = {"format": 1, "version": 7, "sequence": 9, "shares": shares}
+    place = folder / "files" / "ps-0.1.abc" / "version-7"
+    (place / f"manifest-of-{servers}.json").write_text(json.dumps(manifest))
+
+
 def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
-    place = zoo / "kept" / "version-7"
-    place.mkdir(parents=True)
-    (place / "manifest-of-1.json").write_text("{}")
-    own = "--distribution_strategy=ParameterServerStrategy"
-    command = value(job("--checkpoint_dir_for_init=kept", own), "roles.ps.command")
+    keep_checkpoint(zoo / "kept", 2)
+    command = value(job("--checkpoint_dir_for_init=kept", SERVERS), "roles.ps.command")
     assert command[-2:] == ["--init", str(zoo / "kept")]
-    assert "--init" not in value(job("--checkpoint_dir_for_init=data", own), "roles.ps.command")
+    assert "--init" not in value(job("--checkpoint_dir_for_init=data", SERVERS), "roles.ps.command")
+    command = value(job("--checkpoint_dir=kept", SERVERS, "--num_ps_pods=2"), "roles.ps.command")
+    assert command[-2:] == ["--init", str(zoo / "kept")], (
+        "each server has the files of one alone, and needs those of all"
+    )
+    for verb in ("evaluate", "predict"):
+        flags = ["--checkpoint_dir_for_init=kept", "--num_ps_pods=3"]
+        assert value(job(*flags, verb=verb), "roles.ps.command")[-2:] == ["--init", str(zoo / "kept")]
+        command = value(job(*flags, verb=verb), f"{W}.command")
+        assert command[command.index("--num_ps_pods") + 1] == "3"
+    keep_checkpoint(zoo / "of-one", 1)
+    assert "--init" not in value(job("--checkpoint_dir=of-one", SERVERS), "roles.ps.command"), (
+        "it is restored with its log"
+    )
+    on_cluster = job("--checkpoint_dir_for_init=kept", SERVERS, engine="yarn")
+    assert value(on_cluster, "inputs.init.to") == ["ps", "worker"]
+    assert value(on_cluster, "roles.ps.command")[-2:] == ["--init", "init"]
+
+
+def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> None:
+    keep_checkpoint(zoo / "kept", 2)
+    (zoo / "kept/files/ps-1.1.abc/version-7/variables-1-of-2.ckpt").unlink()
+    for flags in (["--checkpoint_dir_for_init=kept"], ["--checkpoint_dir=kept", "--num_ps_pods=2"]):
+        text = refused(*flags, SERVERS)
+        assert "the share of server 1 is missing: no version-7/variables-1-of-2.ckpt" in text
+        assert f"remove {zoo}/kept/files/ps-0.1.abc/version-7/manifest-of-2.json" in text
+    assert "the share of server 1 is missing" in refused("--checkpoint_dir_for_init=kept", verb="evaluate")
+
+
+def test_as_many_checkpoints_are_kept_of_each_server() -> None:
+    assert value(job(SERVERS, "--num_ps_pods=3", "--keep_checkpoint_max=2"), "checkpoint.keep") == 6
+    assert value(job("--keep_checkpoint_max=2"), "checkpoint.keep") == 2
+
+
+def test_the_life_of_rows_is_a_duration() -> None:
+    assert "--evict_unused" in value(job("--evict_unused=7d", SERVERS), f"{W}.command")
+    assert "a duration needs a unit" in refused("--evict_unused=7")

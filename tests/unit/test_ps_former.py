@@ -106,7 +106,7 @@ def test_updates_and_learning_rate_of_the_new_training_hold(left: tuple[Path, Mo
                 define(client, **changes)
         define(client, updates=updates, optimizer=optimizer, tables=tables)
         with group.client("worker:1") as other:
-            with pytest.raises(ServerError, match="the servers have another definition: optimizer.learning_rate"):
+            with pytest.raises(ServerError, match=r"the servers have another definition: optimizer\.learning_rate"):
                 define(other)
             define(other, updates=updates, optimizer=optimizer, tables=tables)
             for each in (client, other):

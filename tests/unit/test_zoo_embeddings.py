@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from trainmaster.core.spec import quantities
+from trainmaster.ps.specification import TableSpec
+from trainmaster.zoo.embeddings.durations import parse_seconds
 from trainmaster.zoo.embeddings.in_process import InProcess
 from trainmaster.zoo.errors import BadModel
 from trainmaster.zoo.flags import parse
 from trainmaster.zoo.models import server_strategy
+from trainmaster.zoo.models.strategies import bound_lives
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 LIMIT = 300.0  # s; imports of TensorFlow on a machine with other work
@@ -73,8 +77,6 @@ def test_modules_of_pytorch_have_tables() -> None:
 
 
 def test_tables_in_this_process_are_saved_and_restored_with_their_slots() -> None:
-    from trainmaster.ps.specification import TableSpec
-
     def begun() -> InProcess:
         client = InProcess()
         client.define({"w": [1.0, 2.0]}, {"user": TableSpec(2)}, {"name": "Adam", "learning_rate": 0.1})
@@ -96,6 +98,25 @@ def test_tables_in_this_process_are_saved_and_restored_with_their_slots() -> Non
     assert one.ids("user").tolist() == [3, 4, 5]
     with pytest.raises(BadModel, match="of another model"):
         other.restore({**one.state(), "tables": {}})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("7d", 604800.0), ("1h30m", 5400.0), ("250ms", 0.25), ("none", None)])
+def test_the_life_of_rows_is_written_as_in_the_job_file(text: str, seconds: float | None) -> None:
+    assert parse_seconds(text) == quantities.parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "7x", "7d 3"])
+def test_what_is_no_duration_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration: write a number and a unit"):
+        parse_seconds(text)
+
+
+def test_the_life_of_rows_may_be_said_for_all_tables() -> None:
+    tables = SimpleNamespace(specs={"brief": TableSpec(4, evict_unused=60.0), "other": TableSpec(4)})
+    bound_lives(tables, "7d")
+    assert {name: spec.evict_unused for name, spec in tables.specs.items()} == {"brief": 60.0, "other": 604800.0}
+    with pytest.raises(BadModel, match="--evict_unused"):
+        bound_lives(tables, "soon")
 
 
 def test_what_is_read_ahead_is_reported_behind_the_step() -> None:

@@ -137,7 +137,7 @@ class Client:
         return self.definition
 
     def seed(self, table: str, ids: Any, rows: Any) -> None:
-        """Put rows into a table, with which the training begins. Rows that come behind its first version change nothing. Raises ServerError."""
+        """Put rows into a table, with which the training begins; behind its first version they change nothing. Raises ServerError."""
         self._check_definition()
         ids, rows = _whole_ids(table, ids), numpy.asarray(rows, numpy.float32)
         for begin in range(0, len(ids), _SEEDED):

@@ -438,7 +438,7 @@ class _Builder:
     def _beginning(self) -> str:
         """Return what training, evaluation or prediction begins from, as the workers name it; brought to them where they do not see it."""
         option, url = self.words["checkpoint_dir_for_init"], self._place("checkpoint_dir_for_init")
-        self._are_of_servers(url)
+        self._are_of_servers(url)  # and whole
         if "://" not in url and self.is_here:
             if not os.path.exists(url):
                 raise BadInput(
@@ -457,7 +457,7 @@ class _Builder:
         return "init"
 
     def _former_servers(self) -> str:
-        """Return the directory of the checkpoints of a former job's servers that the servers begin from, as they see it; "": there is none."""
+        """Return the directory of a former job's checkpoints that the servers begin from, as they see it; "": there is none."""
         if self.is_here and self._has("checkpoint_dir"):  # a job that goes on where a former one has ended
             from trainmaster.ps.storage.former import are_several
 
@@ -470,7 +470,7 @@ class _Builder:
         return ""
 
     def _are_of_servers(self, place: str) -> bool:
-        """Tell whether a place is a directory of this machine with checkpoints of servers. Raises BadInput where one of them is not whole."""
+        """Tell whether a place is a directory of this machine with checkpoints of servers. Raises BadInput where one is not whole."""
         from trainmaster.ps.storage.former import is_former
 
         if "://" in place or not is_former(place):

@@ -1,7 +1,7 @@
 """The job that a directory of checkpoints and logs belongs to.
 
-A job may begin with the directory that a former one has left (`--checkpoint_dir`). Its workers are other ones, and so may be its updates. The
-file `job` has a digest of the token of the job whose servers wrote there last.
+A job may begin with the directory that a former one has left (`--checkpoint_dir`). Its workers are other ones, and so may be its updates.
+The file `job` has a digest of the token of the job whose servers wrote there last.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def is_of_job(directory: str, token: str) -> bool:
 
 
 def mark_job(directory: str, token: str) -> None:
+    """Write that a directory belongs to the job with a token."""
     path = os.path.join(directory, _FILE)
     with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
         file.write(_digest(token))

@@ -48,7 +48,7 @@ class Former:
         return len(self.paths)
 
     def load(self, index: int, servers: int) -> Shard:
-        """Return what server `index` of `servers` has of it, for a new training: pushes of former workers are forgotten. Raises Unusable."""
+        """Return what server `index` of `servers` has of it, for a new training without the former workers. Raises Unusable."""
         from ..shard import Shard
         from .checkpoints import load_share
         from .journal import Damaged

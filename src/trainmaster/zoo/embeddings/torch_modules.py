@@ -20,8 +20,8 @@ from .lookups import OTHER_IDS, OwnRows, is_trained_elsewhere, lookup_in_force
 class _Table(torch.nn.Module):
     """The table of a module. `num_embeddings`: ids are below it; None: any that are not negative.
 
-    `initializer`: one of `ps.initializers`. Equal seeds give equal rows in tables of one name. `evict_unused`: a row that was in no batch for
-    so long ("7d") is removed from the servers, and begins anew where it comes again.
+    `initializer`: one of `ps.initializers`. Equal seeds give equal rows in tables of one name. `evict_unused`: a row that was in no batch
+    for so long ("7d") is removed from the servers, and begins anew where it comes again.
     """
 
     weight: torch.nn.Parameter | None

@@ -76,8 +76,8 @@ def _plain_layer(layer: Any) -> Any:
 
 
 class KerasTables:
-    """The parameters and tables of a model that is built. `moved`: the bytes above which a layer of Keras gets a table, or the names of those
-    that do; None: none does. `first_rows`: ids and rows of tables that begin with rows of their own.
+    """The parameters and tables of a model that is built. `moved`: the bytes above which a layer of Keras gets a table, or the names of
+    those that do; None: none does. `first_rows`: ids and rows of tables that begin with rows of their own.
 
     `source` is the client that has the tables. While `snapshot` is there, rows are taken from it alone.
     """
