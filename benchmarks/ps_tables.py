@@ -52,7 +52,7 @@ class Ours:
     def __init__(self) -> None:
         from trainmaster.ps.initializers import Uniform
         from trainmaster.ps.optimizers import Adam
-        from trainmaster.ps.table import Table
+        from trainmaster.ps.tables.table import Table
 
         options = {"block_rows": ROWS // self.blocks} if self.blocks else {}
         self.table, self.step = Table("table", DIMENSION, Uniform(), Adam(), **options), 0

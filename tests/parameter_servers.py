@@ -19,7 +19,7 @@ from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.ps.client import Client, Identity, TableSpec, Updates
 from trainmaster.ps.initializers import Uniform
 from trainmaster.ps.optimizers import update_dense
-from trainmaster.ps.table import Table
+from trainmaster.ps.tables.table import Table
 
 TOKEN = "a-token-of-tests"
 DIMENSION = 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.ps.index import MISSING, Index
+from trainmaster.ps.tables.index import MISSING, Index
 
 SMALL = st.integers(-8, 8)  # often the same ones
 ANY = st.integers(-(2**63), 2**63 - 1)

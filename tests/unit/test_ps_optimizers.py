@@ -18,7 +18,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.ps.arena import Arena, Places
 from trainmaster.ps.optimizers import (
     FTRL,
     SGD,
@@ -32,6 +31,7 @@ from trainmaster.ps.optimizers import (
     update_dense,
     update_rows,
 )
+from trainmaster.ps.tables.arena import Arena, Places
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "keras_updates.py"
 CLOSE = 1e-5

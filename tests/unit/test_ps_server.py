@@ -48,10 +48,10 @@ from trainmaster.ps.client import (
     deduplicated,
     summed,
 )
-from trainmaster.ps.memory import VARIABLE
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
-from trainmaster.ps.table import BadIds
+from trainmaster.ps.tables.memory import VARIABLE
+from trainmaster.ps.tables.table import BadIds
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.ps.arena import Arena
 from trainmaster.ps.initializers import Normal, Uniform, table_key, zeros
 from trainmaster.ps.optimizers import FTRL, SGD, Adagrad, Adam
 from trainmaster.ps.shard import Shard
 from trainmaster.ps.snapshots import Snapshots
 from trainmaster.ps.specification import Definition, TableSpec, Updates
 from trainmaster.ps.storage.checkpoints import load_share, share_name
-from trainmaster.ps.table import BadIds, Block, Frozen, Table
+from trainmaster.ps.tables.arena import Arena
+from trainmaster.ps.tables.table import BadIds, Block, Frozen, Table
 
 DIMENSION = 3
 OPTIMIZERS = [SGD(0.1), SGD(0.1, momentum=0.9), Adam(0.1), Adagrad(0.1), FTRL(0.1)]
@@ -357,7 +357,7 @@ def shard_of(rows: int) -> tuple[Shard, Any]:
 def test_a_share_is_that_of_its_moment_while_a_thread_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.ps.table._BATCH", 2**14)
+    monkeypatch.setattr("trainmaster.ps.tables.table._BATCH", 2**14)
 
     def digest(of: Shard) -> int:
         return zlib.crc32(repr(sorted(rows_of(of.tables["user"].blocks()).items())).encode())
@@ -385,7 +385,7 @@ def test_a_share_is_that_of_its_moment_while_a_thread_writes_it(
 
 
 def test_a_server_that_ends_leaves_shares_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmaster.ps.table._BATCH", 48)
+    monkeypatch.setattr("trainmaster.ps.tables.table._BATCH", 48)
     shard, _ = shard_of(20_000)
     snapshots = Snapshots(str(tmp_path))
     for shard.version in (1, 2):

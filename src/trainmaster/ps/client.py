@@ -31,7 +31,7 @@ from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
 from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
-from .table import BadIds, sum_by_row
+from .tables.table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
 from .wire.messages import NOT_FINITE, Malformed, parts_of
 

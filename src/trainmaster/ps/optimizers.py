@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from .arena import Places
+from .tables.arena import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .arena import Arena
+    from .tables.arena import Arena
 
     Floats = NDArray[numpy.float32]
     Integers = NDArray[numpy.int64]

@@ -41,7 +41,6 @@ import time
 from dataclasses import dataclass, field
 
 from .. import runtime
-from .memory import memory_left
 from .order import decide, of_all_waiting
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
@@ -59,7 +58,8 @@ from .storage.checkpoints import (
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.restoring import restore
-from .table import BadIds
+from .tables.memory import memory_left
+from .tables.table import BadIds
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept, connect
 from .wire.messages import NOT_FINITE, STRANGER_LIMIT, Malformed
 

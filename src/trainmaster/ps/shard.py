@@ -28,7 +28,7 @@ import numpy
 from .optimizers import stale_learning_rate, update_dense
 from .placement import server_of_parameter
 from .specification import definition_of
-from .table import Block
+from .tables.table import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .specification import Definition
-    from .table import Table
+    from .tables.table import Table
 
     Arrays = Mapping[str, NDArray[Any]]
     Entry = dict[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from . import initializers, optimizers
-from .table import Table
+from .tables.table import Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ..shard import DENSE, IDS, ROWS, Draft, Settled, owned_arrays
 from ..specification import definition_of
-from ..table import Block
+from ..tables.table import Block
 from ..wire.messages import buffers
 from .journal import Damaged, records, write_all
 

@@ -13,11 +13,11 @@ import numpy
 
 from ...ps.client import Client, Identity
 from ...ps.errors import ServerError
-from ...ps.memory import memory_left
 from ...ps.order import decide
 from ...ps.shard import IDS, BadPush, Draft, Shard
 from ...ps.specification import BadDefinition, definition_of
-from ...ps.table import BadIds, Block
+from ...ps.tables.memory import memory_left
+from ...ps.tables.table import BadIds, Block
 from ...ps.wire.connections import Message
 from ..errors import BadModel
 

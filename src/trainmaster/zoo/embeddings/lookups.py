@@ -20,7 +20,7 @@ import numpy
 
 from ...ps.optimizers import SGD
 from ...ps.specification import TableSpec
-from ...ps.table import Block, Table
+from ...ps.tables.table import Block, Table
 from ..errors import BadModel
 
 _in_force = threading.local()

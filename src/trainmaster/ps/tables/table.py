@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy
 
+from ..initializers import table_key
+from ..optimizers import update_rows
 from .arena import BLOCK_ROWS, Arena, Places, grown, put_rows
 from .index import MISSING, Index
-from .initializers import table_key
-from .optimizers import update_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .initializers import Initializer
-    from .optimizers import Optimizer
+    from ..initializers import Initializer
+    from ..optimizers import Optimizer
 
     Floats = NDArray[numpy.float32]
     Integers = NDArray[numpy.int64]
