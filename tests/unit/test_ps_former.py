@@ -57,7 +57,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     return folder / "job", model
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), 2, 3])
 def test_each_server_finds_its_rows_among_the_shares_of_all(
     left: tuple[Path, Model], tmp_path: Path, count: int
 ) -> None:
@@ -138,7 +138,7 @@ def test_the_next_job_may_go_on_in_the_directory_of_a_former_one(tmp_path: Path)
             define(client)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_table_may_begin_with_rows_of_an_export(tmp_path: Path, count: int) -> None:
     rows = numpy.arange(4 * len(IDS), dtype=numpy.float32).reshape(-1, 4)
     with servers(tmp_path, count) as group, group.client() as client:

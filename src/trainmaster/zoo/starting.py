@@ -18,7 +18,7 @@ from .. import runtime
 from ..ps.client import Client
 from ..ps.errors import ServerError
 from ..ps.specification import Definition
-from .embeddings.former import FLAG, loaded_former
+from .embeddings.former import FLAG, is_of_servers, loaded_former
 from .embeddings.in_process import InProcess
 from .errors import BadModel
 from .flags import PARAMETER_SERVER
@@ -82,6 +82,11 @@ def _weights(model: Any, place: str) -> str:
     path = place if os.path.isfile(place) else _exported(model, place)
     if path and path.endswith(model.weights_files):
         return path
+    if is_of_servers(place):
+        mend = "train with ParameterServerStrategy, or name what the training exported"
+        raise BadModel(
+            f"{place} has checkpoints of parameter servers, and this strategy has no tables", place=FLAG, mend=mend
+        )
     endings = ", ".join(model.weights_files)
     mend = f"name a directory of checkpoints, an exported model, or a file of weights ({endings})"
     raise BadModel(f"{place} has no weights for this model", place=FLAG, mend=mend)
