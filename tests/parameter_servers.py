@@ -56,6 +56,7 @@ class Servers:
             flags = (*flags, "--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem"))
         self.directory = folder / "ckpt"
         self._flags, self._has_files, self._is_apart = flags, has_files, is_apart
+        self.token = token
         (folder / "token").write_text(token)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -93,7 +94,7 @@ class Servers:
         return (self.folder / f"log-{index}-of-{self.count}").read_text()
 
     def client(self, task: str = "worker:0", attempt: int = 1, **options: Any) -> Client:
-        identity = Identity(TOKEN, self.certificate, task, attempt)
+        identity = Identity(self.token, self.certificate, task, attempt)
         return Client(self.addresses, identity, **{"patience": 60.0, **options})
 
 

@@ -57,7 +57,8 @@ def test_workers_train_on_parameter_servers(engine: Engine) -> None:
 @pytest.mark.needs("local-master")
 def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: Engine) -> None:
     worker = role(program(15, 0.1), 1, restart={"scope": "task"})
-    job = engine.submit({"ps": serving(2, "task"), "worker": worker}, checkpoint={"path": "ckpt"})
+    servers = {**serving(2, "task"), "env": {"TRAINMASTER_PS_DIRECTORY": "{cwd}/../servers"}}
+    job = engine.submit({"ps": servers, "worker": worker})
     job.until_line("pushed 2")
     for index in range(2):
         os.kill(engine.process(job, 1, f"ps:{index}"), signal.SIGKILL)

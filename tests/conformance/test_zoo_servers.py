@@ -58,7 +58,7 @@ def submitted(
     roles = {
         "ps": {
             "command": [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)], "replicas": servers, "ports": ["ps"],
-            "counts": False, **common,
+            "counts": False, "env": {"TRAINMASTER_PS_DIRECTORY": "{cwd}/../servers"}, **common,
         },
         "worker": {
             "command": [sys.executable, "-m", "trainmaster.zoo", "train", *(f"--{name}={value}" for name, value in flags.items())],
@@ -70,7 +70,7 @@ def submitted(
         "validation": {"url": engine.place("validation"), "as": "download", "split": "whole"},
     }
     outputs = {"model": {"url": engine.place("models"), "from": "worker:0"}}
-    return engine.submit(roles, inputs=inputs, outputs=outputs, checkpoint={"path": "ckpt"}, **keys)
+    return engine.submit(roles, inputs=inputs, outputs=outputs, **keys)
 
 
 def counted(engine: Engine, job: Submitted) -> int:
@@ -104,7 +104,7 @@ def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine)
     assert re.search(
         r"error: in step 5, parameter server \d: a gradient of '.+' is not finite; the job is stopped", text
     ), text
-    assert re.search(r"the last good checkpoint: version-[24] in .*ckpt of the parameter servers", text), text
+    assert re.search(r"the last good checkpoint: version-[24] in .*servers of the parameter servers", text), text
     assert "Traceback" not in text
 
 

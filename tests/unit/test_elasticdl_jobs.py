@@ -526,15 +526,21 @@ def test_checkpoints_have_a_place_or_are_done_without(zoo: Path, monkeypatch: py
     assert value(job(engine="kubernetes"), "checkpoint.path") == "checkpoint"
 
 
-def test_servers_on_a_cluster_keep_their_files_in_their_container_or_where_all_nodes_see_them() -> None:
+def test_servers_keep_their_files_where_all_of_them_see_them_or_in_their_container(zoo: Path) -> None:
     variable = "env.TRAINMASTER_PS_DIRECTORY"
     alone = job(SERVERS, engine="yarn")
     assert value(alone, f"roles.ps.{variable}") == "servers"
     assert value(alone, "checkpoint") is None
+    kept = job(SERVERS, "--checkpoint_steps=10", engine="yarn")
+    assert "no --checkpoint_dir: checkpoints are in the servers' containers, and end with them" in kept.remarks
     shared = job(SERVERS, "--checkpoint_dir=file:///shared/servers", engine="yarn")
     assert {value(shared, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {"/shared/servers"}
     with pytest.raises(BadInput, match="none that every node sees"):
         job(SERVERS, "--checkpoint_dir=hdfs:///servers", engine="yarn")
+    assert value(job(SERVERS), f"roles.ps.{variable}") == "{cwd}/../servers"
+    here = job(SERVERS, "--checkpoint_dir=kept")
+    assert {value(here, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {str(zoo / "kept")}
+    assert value(here, "checkpoint") is None
 
 
 def keep_checkpoint(folder: Path, servers: int) -> None:
@@ -555,19 +561,11 @@ def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
     command = value(job("--checkpoint_dir_for_init=kept", SERVERS), "roles.ps.command")
     assert command[-2:] == ["--init", str(zoo / "kept")]
     assert "--init" not in value(job("--checkpoint_dir_for_init=data", SERVERS), "roles.ps.command")
-    command = value(job("--checkpoint_dir=kept", SERVERS, "--num_ps_pods=2"), "roles.ps.command")
-    assert command[-2:] == ["--init", str(zoo / "kept")], (
-        "each server has the files of one alone, and needs those of all"
-    )
     for verb in ("evaluate", "predict"):
         flags = ["--checkpoint_dir_for_init=kept", "--num_ps_pods=3"]
         assert value(job(*flags, verb=verb), "roles.ps.command")[-2:] == ["--init", str(zoo / "kept")]
         command = value(job(*flags, verb=verb), f"{W}.command")
         assert command[command.index("--num_ps_pods") + 1] == "3"
-    keep_checkpoint(zoo / "of-one", 1)
-    assert "--init" not in value(job("--checkpoint_dir=of-one", SERVERS), "roles.ps.command"), (
-        "it is restored with its log"
-    )
     on_cluster = job("--checkpoint_dir_for_init=kept", SERVERS, engine="yarn")
     assert value(on_cluster, "inputs.init.to") == ["ps", "worker"]
     assert value(on_cluster, "roles.ps.command")[-2:] == ["--init", "init"]
@@ -576,16 +574,16 @@ def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
 def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> None:
     keep_checkpoint(zoo / "kept", 2)
     (zoo / "kept/files/ps-1.1.abc/version-7/variables-1-of-2.ckpt").unlink()
-    for flags in (["--checkpoint_dir_for_init=kept"], ["--checkpoint_dir=kept", "--num_ps_pods=2"]):
-        text = refused(*flags, SERVERS)
-        assert "the share of server 1 is missing: no version-7/variables-1-of-2.ckpt" in text
-        assert f"remove {zoo}/kept/files/ps-0.1.abc/version-7/manifest-of-2.json" in text
+    text = refused("--checkpoint_dir_for_init=kept", SERVERS)
+    assert "the share of server 1 is missing: no version-7/variables-1-of-2.ckpt" in text
+    assert f"remove {zoo}/kept/files/ps-0.1.abc/version-7/manifest-of-2.json" in text
     assert "the share of server 1 is missing" in refused("--checkpoint_dir_for_init=kept", verb="evaluate")
 
 
-def test_as_many_checkpoints_are_kept_of_each_server() -> None:
-    assert value(job(SERVERS, "--num_ps_pods=3", "--keep_checkpoint_max=2"), "checkpoint.keep") == 6
+def test_as_many_checkpoints_are_kept_as_is_said() -> None:
     assert value(job("--keep_checkpoint_max=2"), "checkpoint.keep") == 2
+    command = value(job(SERVERS, "--keep_checkpoint_max=2"), f"{W}.command")
+    assert command[command.index("--keep_checkpoint_max") + 1] == "2"
 
 
 def test_the_life_of_rows_is_a_duration() -> None:

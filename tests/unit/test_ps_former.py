@@ -122,18 +122,24 @@ def test_updates_and_learning_rate_of_the_new_training_hold(left: tuple[Path, Mo
         assert abs(client.pull().dense["bias"] - before).max() == moved
 
 
-def test_the_next_job_may_go_on_in_the_directory_of_a_former_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_next_job_may_go_on_in_the_directory_of_a_former_one(tmp_path: Path, count: int) -> None:
+    """Its workers' attempts begin anew, and what they push before its first checkpoint survives a kill."""
     model = Model(Adam(0.01))
-    with servers(tmp_path, 1) as group, group.client() as client:
+    with servers(tmp_path, count) as group, group.client(attempt=2) as client:
         define(client)
         push(client, model)
         await_checkpoint(client, client.checkpoint())
         push(client, model)  # is in the log alone
-    (tmp_path / "ckpt" / "job").write_text("the former job's")
-    with servers(tmp_path, 1) as group, group.client() as client:
+    with servers(tmp_path, count, token="the next job's") as group, group.client() as client:
         define(client, updates=Updates(tolerance=None, keep_checkpoints=3))
         assert_holds(client, model)
         push(client, model)
+        group.kill()
+        group.begin()
+        assert_holds(client, model)
+        push(client, model)
+        assert_holds(client, model)
         with pytest.raises(ServerError, match="the servers have another definition"):
             define(client)
 

@@ -14,7 +14,6 @@ import sys
 from ..runtime.pinned import serving
 from .job import BadPlace, place_of_job
 from .server import Fatal, Server, Settings
-from .storage.belonging import clear_former
 from .storage.former import Unusable
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
@@ -28,7 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainmaster.ps", description="Serve parameters and embedding tables to workers."
     )
-    parser.add_argument("--directory", default="", help="of checkpoints and logs; in a job its checkpoint's path")
+    parser.add_argument(
+        "--directory", default="", help="of checkpoints and logs; in a job what TRAINMASTER_PS_DIRECTORY names"
+    )
     parser.add_argument(
         "--init",
         default="",
@@ -56,8 +57,6 @@ def main() -> int:
         if options.listen:
             return _serve_by_hand(options)
         place = place_of_job(options.servers)
-        if options.init:
-            clear_former(options.directory or place.directory, place.token)
         settings = Settings(
             place.index,
             place.servers,

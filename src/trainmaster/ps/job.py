@@ -10,8 +10,9 @@ restarted alone. So a worker tells each server where server 0 is; servers write 
 checkpoints, where all of them share it; and their number is told to servers and workers alike, where tasks restart alone
 (`restart: {scope: task}`).
 
-The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file, else the job's checkpoint. On a cluster it is best one
-that all nodes see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`).
+The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file; without it servers keep nothing. It is best one that all
+of them see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`). The
+job's `checkpoint.path` would not do: its newest set is put back into all tasks, and each server has its own share.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def _refuse_if_lost(task: runtime.Task, place: Place) -> None:
 
 
 def _directory() -> str:
-    return os.environ.get(DIRECTORY) or os.environ.get("TRAINMASTER_CHECKPOINT", "")
+    directory = os.environ.get(DIRECTORY)
+    return os.path.abspath(directory) if directory else ""
 
 
 def addresses(token: str, servers: int) -> list[list[str]]:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import hmac
 import os
 import selectors
@@ -45,7 +46,6 @@ from .order import decide, of_all_waiting
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
-from .storage.belonging import is_of_job, mark_job
 from .storage.checkpoints import (
     draft_header,
     journal_folder,
@@ -78,7 +78,6 @@ LOG_LIMIT = (
     2**30
 )  # bytes of a log, and twice the tables' memory, after which a checkpoint is made though nobody asks for one
 _EVERY = 1.0  # s between two looks at strangers and figures
-_EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 _AGAIN = 0.1  # s until server 0 is looked for again
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
@@ -135,8 +134,8 @@ class Server:
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
+        self._job = hashlib.blake2b(settings.token.encode(), digest_size=16).hexdigest()
         self._unsaved = -1  # the newest version whose share could not be written
-        self._evict_at: dict[str, float] = {}  # by table, when unused rows are looked for
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
         self.shard.room = memory_left
@@ -152,6 +151,8 @@ class Server:
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
         try:
+            if self.is_leader and self.shard.job != self._job:
+                self._add({"job": self._job})
             if not self.is_leader:
                 self._seek_leader()
             elif self._is_settling:
@@ -188,23 +189,17 @@ class Server:
         shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)
         if shard.definition is None and self.settings.initial:
             shard, self._is_settling = self._initial(), True
-        elif self._is_of_former_job():
-            shard.inherit()
         if self._is_settling:
             self._journal.clear()
         elif self.is_leader:
             kept = records_behind(self._journal.folder, 0)
             self._entries = [record.header for record in kept if record.header["op"] == "entry"]
         self._journal.begin(shard.sequence)
-        mark_job(directory, self.settings.token)
         return shard
 
     def _initial(self) -> Shard:
         index, servers, initial = self.settings.index, self.settings.servers, self.settings.initial
         return newest_former(initial).load(index, servers) if initial else Shard(index, servers)
-
-    def _is_of_former_job(self) -> bool:
-        return not is_of_job(self.settings.directory, self.settings.token)
 
     def _snapshot_again(self, shard: Shard) -> None:
         """Write a checkpoint that was asked for before this process began, where it is not there yet."""
@@ -262,17 +257,10 @@ class Server:
         """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
         if self.shard.definition is None or self._is_settling:
             return
-        for name, spec in self.shard.definition.tables.items():
-            now = time.time()
-            if spec.evict_unused is None or now < self._evict_at.get(name, 0.0):
-                continue
-            self._evict_at[name] = now + min(spec.evict_unused / 10, _EVICTED_WITHIN)
-            ids = self.shard.unused(name, now)
-            if len(ids):
-                arrays = {IDS + name: ids}
-                if self._journal is not None:
-                    self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
-                self.shard.evict(arrays)
+        for arrays in self.shard.due_evictions(time.time()):
+            if self._journal is not None:
+                self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
+            self.shard.evict(arrays)
 
     def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
         try:
@@ -354,7 +342,7 @@ class Server:
         task, attempt, role = header.get("task"), header.get("attempt"), header.get("role")
         if not isinstance(task, str) or type(attempt) is not int or role not in ("worker", "server"):
             raise Malformed("no hello")
-        if attempt < self.shard.attempts.get(task, 0):
+        if self.shard.job == self._job and attempt < self.shard.attempts.get(task, 0):
             self._refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
             return
         peer.role, peer.task, peer.attempt = role, task, attempt
@@ -387,6 +375,8 @@ class Server:
     def _is_ready(self, message: Message) -> bool:
         """Tell whether a message can be served now, and need not wait for a step of the order."""
         op, shard = message.op, self.shard
+        if shard.job != self._job and op != "status":  # server 0 has yet to tell that the former job is over
+            return False
         if op in ("draft", "commit", "define") and self._is_settling:
             return False
         if op in ("pull", "draft", "seed"):

@@ -10,6 +10,7 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     drop name                   the draft was refused
     checkpoint v                a snapshot of version v is due
     complete v                  the checkpoint v is whole
+    job name                    from here on the workers are those of another job
     definition d                updates, and the optimizer's numbers, of a training that goes on from a former job's checkpoint
 
 Drafts of a task come in the order of their names. An entry that settles a name drops the drafts of that task which came before it and were
@@ -32,7 +33,7 @@ from .tables.table import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     Name = tuple[str, int, int]
 
 DENSE, IDS, ROWS = "dense:", "ids:", "rows:"  # prefixes of arrays' names, before a parameter's or a table's
+_EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 NEVER = (0, 0)  # attempt and step before the first
 
 
@@ -99,16 +101,15 @@ class Shard:
     initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # on server 0, all values that it was defined with
     completed: int = -1  # the version of the newest whole checkpoint; -1: none
     room: Callable[[], float] = lambda: math.inf  # returns the bytes of memory that new rows may take
-    is_redefined: bool = False  # an entry has replaced the definition of a former job
+    evict_at: dict[str, float] = field(default_factory=dict)  # by table, when unused rows are looked for
+    job: str = ""  # a name of the job whose workers push
+    is_inherited: bool = False  # the definition is a former job's
 
-    @property
-    def is_inherited(self) -> bool:
-        """Tell whether all that is here is a former job's, the definition too."""
-        return self.version > 0 and not self.settled and not self.is_redefined
-
-    def inherit(self) -> None:
-        """Take what is here as a former job's: forget its workers."""
+    def inherit(self, job: str = "") -> None:
+        """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end."""
+        self.job, self.is_inherited = job, self.definition is not None
         self.attempts, self.settled = {}, {}
+        self.drafts = {name: draft for name, draft in self.drafts.items() if draft.is_committed}
 
     def define(self, definition: Definition, values: Arrays) -> None:
         """Take the definition, and those of the initial values that belong here. Raises BadPush."""
@@ -128,7 +129,7 @@ class Shard:
 
     def redefine(self, definition: Definition) -> None:
         """Go on with another definition, which has no conflict with the present one."""
-        self.definition, self.is_redefined = definition, True
+        self.definition, self.is_inherited = definition, False
         for table in self.tables.values():
             table.optimizer = definition.optimizer
 
@@ -207,15 +208,22 @@ class Shard:
             self._give_up(task, (attempt, 0))
         elif "complete" in entry:
             self.completed = entry["complete"]
+        elif "job" in entry:
+            self.inherit(entry["job"])
         elif "definition" in entry:
             self.redefine(definition_of(entry["definition"]))
         self.sequence = entry["sequence"]
 
-    def unused(self, name: str, now: float) -> NDArray[numpy.int64]:
-        """Return the ids of a table whose rows are to be evicted."""
+    def due_evictions(self, now: float) -> Iterator[dict[str, NDArray[numpy.int64]]]:
+        """Yield the ids to evict of each table whose unused rows are to be looked for now."""
         assert self.definition is not None
-        limit = self.definition.tables[name].evict_unused
-        return numpy.empty(0, numpy.int64) if limit is None else self.tables[name].unused_ids(limit, now)
+        for name, spec in self.definition.tables.items():
+            if spec.evict_unused is None or now < self.evict_at.get(name, 0.0):
+                continue
+            self.evict_at[name] = now + min(spec.evict_unused / 10, _EVICTED_WITHIN)
+            ids = self.tables[name].unused_ids(spec.evict_unused, now)
+            if len(ids):
+                yield {IDS + name: ids}
 
     def evict(self, arrays: Arrays) -> None:
         """Remove rows: ids by prefix and name; those of other servers are not here anyway."""

@@ -458,13 +458,6 @@ class _Builder:
 
     def _former_servers(self) -> str:
         """Return the directory of a former job's checkpoints that the servers begin from, as they see it; "": there is none."""
-        if self.is_here and self._has("checkpoint_dir"):  # a job that goes on where a former one has ended
-            from trainmaster.ps.storage.former import are_several
-
-            place = self._place("checkpoint_dir", is_output=True)
-            if are_several(place):
-                self._check_servers("checkpoint_dir", place)
-                return place
         if self._has("checkpoint_dir_for_init") and self._are_of_servers(self._place("checkpoint_dir_for_init")):
             return self._beginning()
         return ""
@@ -510,7 +503,7 @@ class _Builder:
             self._set(("tensorboard", "logs"), self._text("tensorboard_log_dir"), self.words["tensorboard_log_dir"])
         if self.verb != TRAIN or (self.is_own_program and not self._has("checkpoint_dir")):
             return  # evaluation and prediction count their shards at the end, so a worker that begins anew has them all
-        if count(self.servers) and not self.is_here and not self.is_own_program:
+        if count(self.servers) and not self.is_own_program:
             self._keep_on_servers()
             return
         if not self._has("checkpoint_dir") and self._is_without_storage():
@@ -524,21 +517,23 @@ class _Builder:
         if self._has("checkpoint_dir") or self._has("keep_checkpoint_max"):
             self._set(
                 ("checkpoint", "keep"),
-                # Each server keeps sets of its own, with the newest checkpoints in each.
-                self._count("keep_checkpoint_max") * max(1, count(self.servers)) or _KEEP_ALL,
+                self._count("keep_checkpoint_max") or _KEEP_ALL,
                 self._said("keep_checkpoint_max"),
             )
 
     def _keep_on_servers(self) -> None:
-        """Name the directory of the servers' logs and checkpoints on a cluster: one that all nodes see, else one in each container.
+        """Name the directory of the servers' logs and checkpoints: one that all of them see, but on a cluster one in each container where
+        the user names none.
 
         Sets of `checkpoint` would not do: the newest one is put back into all tasks, and each server has its own share.
         """
         if not self._has("checkpoint_dir"):
-            self._set(("roles", "ps", "env", DIRECTORY), "servers")
+            self._set(("roles", "ps", "env", DIRECTORY), "{cwd}/../servers" if self.is_here else "servers")
+            if self._count("checkpoint_steps") and not self.is_here:
+                self.draft.remark("no --checkpoint_dir: checkpoints are in the servers' containers, and end with them")
             return
         url = self._place("checkpoint_dir", is_output=True)
-        if not url.startswith("file://"):
+        if not url.startswith("file://") and (not self.is_here or "://" in url):
             raise self._refused(
                 "checkpoint_dir",
                 f"servers keep their checkpoints in a directory, and {self._text('checkpoint_dir')} is none that every node sees",

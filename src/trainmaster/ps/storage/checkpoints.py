@@ -122,7 +122,7 @@ class Share:
         self._facts = {
             "op": "share", "format": _FORMAT, "index": shard.index, "servers": shard.servers, "version": shard.version,
             "sequence": shard.sequence, "definition": shard.definition.to_plain(), "attempts": {**shard.attempts}, "settled": settled,
-            "applied": shard.applied,
+            "applied": shard.applied, "job": shard.job, "is_inherited": shard.is_inherited,
         }  # fmt: skip
         slots = [_SLOT + slot for slot in shard.definition.optimizer.slots]
         self._dense = {
@@ -266,5 +266,6 @@ def _load_facts(header: Plain, shard: Shard) -> None:
         shard.definition = definition_of(header["definition"])
         shard.tables = {name: shard.definition.make_table(name) for name in shard.definition.tables}
     shard.version, shard.sequence, shard.applied = header["version"], header["sequence"], header["applied"]
+    shard.job, shard.is_inherited = header["job"], header["is_inherited"]
     shard.attempts = dict(header["attempts"])
     shard.settled = {task: Settled(*end) for task, end in header["settled"].items()}

@@ -1,7 +1,7 @@
 """The checkpoints of a former job, wherever their files lie below a directory.
 
     DIRECTORY/version-V/...                  servers that shared a directory
-    DIRECTORY/files/ps-0.1.*/version-V/...   servers of a job, each of which kept a directory of its own
+    DIRECTORY/ANY/version-V/...              servers each of which kept a directory of its own
 
 A manifest names the shares by size and digest, so each is known wherever it lies. The manifest is that of server 0 alone. What was kept
 without a manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from: where a share of
@@ -69,13 +69,6 @@ def is_former(directory: str) -> bool:
     return any(_is_manifest_in(folder) for folder in _folders(directory))
 
 
-def are_several(directory: str) -> bool:
-    """Tell whether some of these checkpoints are of several servers."""
-    return any(
-        _is_manifest_in(folder, "manifest-of-[!1]*.json", "manifest-of-1?*.json") for folder in _folders(directory)
-    )
-
-
 def newest_former(directory: str) -> Former:
     """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable."""
     from .checkpoints import manifests
@@ -130,9 +123,8 @@ def _unusable(message: str, manifest: str) -> Unusable:
     return Unusable(message, f"bring the file back, or remove {manifest} to begin from the checkpoint before")
 
 
-def _is_manifest_in(folder: str, *names: str) -> bool:
-    place = os.path.join(glob.escape(folder), "version-*")
-    return any(glob.glob(os.path.join(place, name)) for name in names or ("manifest-of-*.json",))
+def _is_manifest_in(folder: str) -> bool:
+    return bool(glob.glob(os.path.join(glob.escape(folder), "version-*", "manifest-of-*.json")))
 
 
 def _folders(directory: str, depth: int = _DEPTH) -> Iterator[str]:

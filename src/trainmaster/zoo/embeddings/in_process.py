@@ -71,6 +71,8 @@ class InProcess(Client):
             decision = decide(shard, name)
             for entry in decision.entries:
                 shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(time.time())})
+            for unused in shard.due_evictions(time.time()):
+                shard.evict(unused)
             answer["why"] = decision.why
             result = shard.pull(None, {}, time.time()) if header["is_pull"] else {}
         return Message({**answer, "version": shard.version}, result, 0)
