@@ -50,6 +50,30 @@ def test_a_share_that_cannot_be_written_costs_its_checkpoint_alone(tmp_path: Pat
         assert_holds(client, model)
 
 
+def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: Path) -> None:
+    """Server 0 may have it in the manifest. Rows that were pulled alone are in it, and in no log."""
+    generator, model = numpy.random.default_rng(27), Model(Adam(0.01))
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        push_some(client, model, generator, 5)
+        client.pull(rows={"user": range(100, 200)})
+        obstacle = group.directory / "version-5" / "variables-0-of-2.ckpt.part"
+        obstacle.mkdir(parents=True)
+        assert client.checkpoint() == 5
+        share = group.directory / "version-5" / "variables-1-of-2.ckpt"
+        until(share.exists)
+        written = share.stat().st_ino
+        group.kill(0)
+        obstacle.rmdir()
+        group.kill(1)
+        group.begin()
+        await_checkpoint(client, 5)
+        assert share.stat().st_ino == written
+        group.kill()
+        group.begin()
+        assert_holds(client, model)
+
+
 def test_a_server_that_ends_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
     generator, model = numpy.random.default_rng(24), Model(Adam(0.01))
     with servers(tmp_path / "first", 1) as group, group.client() as client:

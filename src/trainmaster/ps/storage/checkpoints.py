@@ -59,11 +59,7 @@ class Manifest:
             raise Damaged(f"{path}: {error.strerror}") from None
         if size != share["bytes"]:
             raise Damaged(f"{path} has {size:,} bytes, and had {share['bytes']:,}: it was cut short")
-        digest = hashlib.blake2b(digest_size=32)
-        with open(path, "rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-        if digest.hexdigest() != share["digest"]:
+        if _digest_of(path) != share["digest"]:
             raise Damaged(f"{path} is damaged: its digest is another one than its manifest's")
 
 
@@ -133,10 +129,16 @@ class Share:
         self._tables = {name: (table, table.freeze()) for name, table in shard.tables.items()}
 
     def write(self, directory: str) -> Plain:
-        """Write the file, and return its size, digest and rows for the manifest. Raises OSError."""
+        """Write the file, and return its size, digest and rows for the manifest. Raises OSError.
+
+        One that a former process has written of this moment stays: it may be in a manifest already, and may have rows that no log has, since
+        they were only pulled.
+        """
         folder = version_folder(directory, self.version)
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, self._name)
+        if (known := _written(path, self.sequence)) is not None:
+            return known
         descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         digest, size, rows = hashlib.blake2b(digest_size=32), 0, 0
         try:
@@ -245,6 +247,30 @@ def part_of(draft: Draft, shard: Shard) -> dict[str, Any]:
 
 
 # -- below --
+
+
+def _digest_of(path: str) -> str:
+    digest = hashlib.blake2b(digest_size=32)
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _written(path: str, sequence: int) -> Plain | None:
+    """Return size, digest and rows of a whole share; None where there is none, or one of another moment."""
+    if not os.path.exists(path):
+        return None
+    rows = 0
+    try:
+        for record in records(path):
+            if record.header["op"] == "share" and record.header["sequence"] != sequence:
+                return None
+            if record.header["op"] == "rows":
+                rows += len(record.arrays()["ids"])
+    except Damaged:
+        return None
+    return {"bytes": os.path.getsize(path), "digest": _digest_of(path), "rows": rows}
 
 
 def _read_manifest(folder: str, name: str) -> Manifest | None:
