@@ -131,8 +131,8 @@ class Share:
     def write(self, directory: str) -> Plain:
         """Write the file, and return its size, digest and rows for the manifest. Raises OSError.
 
-        One that a former process has written of this moment stays: it may be in a manifest already, and may have rows that no log has, since
-        they were only pulled.
+        One that a former process has written of this moment stays: it may be in a manifest already, and may have rows that no log has,
+        since they were only pulled.
         """
         folder = version_folder(directory, self.version)
         os.makedirs(folder, exist_ok=True)
