@@ -1,11 +1,11 @@
 """A small DeepFM of clicks: the ids a, b and c of a CSV, and whether it was clicked. Its embeddings have tables, or are Keras's own."""
 
+import contextlib
 import os
 
 import keras
 from keras import layers, ops
 
-from trainmaster import runtime
 from trainmaster.zoo import Mode
 from trainmaster.zoo.embeddings import Embedding
 
@@ -60,13 +60,13 @@ def eval_metrics_fn():
 
 
 class Dies(keras.callbacks.Callback):
-    """Ends this process at a step of a task's first attempt: DIES is "index step"."""
+    """Ends the first process that comes to a step: DIES is that step and a file, which is made then."""
 
     def on_train_batch_end(self, batch, logs=None):
-        index, step = map(int, os.environ.get("DIES", "-1 0").split())
-        task = runtime.task()
-        if task.index == index and task.attempt == 1 and batch >= step:
-            os._exit(3)
+        step, _, mark = os.environ.get("DIES", "").partition(" ")
+        if mark and batch >= int(step):
+            with contextlib.suppress(FileExistsError), open(mark, "x"):
+                os._exit(3)
 
 
 def callbacks():

@@ -1,5 +1,6 @@
 """A small model of clicks in PyTorch: the ids a, b and c of a CSV, and whether it was clicked."""
 
+import contextlib
 import os
 
 import torch
@@ -56,13 +57,13 @@ def eval_metrics_fn():  # type: ignore[no-untyped-def]
 
 
 class Dies:
-    """End this process before its end, at a step of a task's first attempt: DIES is "index step"."""
+    """End the first process that comes to a step: DIES is that step and a file, which is made then."""
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        index, step = map(int, os.environ.get("DIES", "-1 0").split())
-        task = runtime.task()
-        if task.index == index and task.attempt == 1 and batch >= step:
-            os._exit(3)
+        step, _, mark = os.environ.get("DIES", "").partition(" ")
+        if mark and batch >= int(step):
+            with contextlib.suppress(FileExistsError), open(mark, "x"):
+                os._exit(3)
 
 
 def callbacks():  # type: ignore[no-untyped-def]
