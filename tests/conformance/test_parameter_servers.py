@@ -57,7 +57,7 @@ def test_workers_train_on_parameter_servers(engine: Engine) -> None:
 @pytest.mark.needs("local-master")
 def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: Engine) -> None:
     worker = role(program(15, 0.1), 1, restart={"scope": "task"})
-    servers = {**serving(2, "task"), "env": {"TRAINMASTER_PS_DIRECTORY": "{cwd}/../servers"}}
+    servers = {**serving(2, "task"), "env": {"TRAINMASTER_PS_DIRECTORY": "{work}/../servers"}}
     job = engine.submit({"ps": servers, "worker": worker})
     job.until_line("pushed 2")
     for index in range(2):

@@ -58,7 +58,7 @@ def submitted(
     roles = {
         "ps": {
             "command": [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)], "replicas": servers, "ports": ["ps"],
-            "counts": False, "env": {"TRAINMASTER_PS_DIRECTORY": "{cwd}/../servers"}, **common,
+            "counts": False, "env": {"TRAINMASTER_PS_DIRECTORY": "{work}/../servers"}, **common,
         },
         "worker": {
             "command": [sys.executable, "-m", "trainmaster.zoo", "train", *(f"--{name}={value}" for name, value in flags.items())],

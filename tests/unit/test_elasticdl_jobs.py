@@ -532,12 +532,12 @@ def test_servers_keep_their_files_where_all_of_them_see_them_or_in_their_contain
     assert value(alone, f"roles.ps.{variable}") == "servers"
     assert value(alone, "checkpoint") is None
     kept = job(SERVERS, "--checkpoint_steps=10", engine="yarn")
-    assert "no --checkpoint_dir: checkpoints are in the servers' containers, and end with them" in kept.remarks
+    assert "no --checkpoint_dir: the servers' checkpoints end with the job" in kept.remarks
     shared = job(SERVERS, "--checkpoint_dir=file:///shared/servers", engine="yarn")
     assert {value(shared, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {"/shared/servers"}
     with pytest.raises(BadInput, match="none that every node sees"):
         job(SERVERS, "--checkpoint_dir=hdfs:///servers", engine="yarn")
-    assert value(job(SERVERS), f"roles.ps.{variable}") == "{cwd}/../servers"
+    assert value(job(SERVERS), f"roles.ps.{variable}") == "{work}/../servers"
     here = job(SERVERS, "--checkpoint_dir=kept")
     assert {value(here, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {str(zoo / "kept")}
     assert value(here, "checkpoint") is None

@@ -9,7 +9,8 @@ next one's. So each attempt starts with the same content there as the first: mos
 input is made: the directory belongs to the user and to other jobs, and the program gets the path itself.
 
 Files that the framework needs (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
-the working directory. Variables may name `{files}`, `{cwd}`, `{address}` and `{port:NAME}`, which only the agent knows.
+the working directory. Variables may name `{files}`, `{cwd}`, `{work}` (the task's own directory, also where its working directory is the
+submitter's), `{address}` and `{port:NAME}`, which only the agent knows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from trainmaster.core.errors import BadInput
 from trainmaster.data.store.trees import remove
 
 _MEMORIES = 3  # as many as `runtime.states.memory_slots` uses
-_PLACE = re.compile(r"\{(files|cwd|address|port:[A-Za-z0-9_.-]+)\}")
+_PLACE = re.compile(r"\{(files|cwd|work|address|port:[A-Za-z0-9_.-]+)\}")
 
 
 class Workplace:
@@ -172,7 +173,7 @@ class Workplace:
             name = match[1]
             if name.startswith("port:"):
                 return str(self.ports[name[5:]]) if name[5:] in self.ports else match[0]
-            return {"files": self.files, "cwd": self.cwd, "address": address}[name]
+            return {"files": self.files, "cwd": self.cwd, "work": self.work, "address": address}[name]
 
         return _PLACE.sub(place, text) if "{" in text else text
 

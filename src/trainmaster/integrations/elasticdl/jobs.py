@@ -528,9 +528,9 @@ class _Builder:
         Sets of `checkpoint` would not do: the newest one is put back into all tasks, and each server has its own share.
         """
         if not self._has("checkpoint_dir"):
-            self._set(("roles", "ps", "env", DIRECTORY), "{cwd}/../servers" if self.is_here else "servers")
-            if self._count("checkpoint_steps") and not self.is_here:
-                self.draft.remark("no --checkpoint_dir: checkpoints are in the servers' containers, and end with them")
+            self._set(("roles", "ps", "env", DIRECTORY), "{work}/../servers" if self.is_here else "servers")
+            if self._count("checkpoint_steps"):
+                self.draft.remark("no --checkpoint_dir: the servers' checkpoints end with the job")
             return
         url = self._place("checkpoint_dir", is_output=True)
         if not url.startswith("file://") and (not self.is_here or "://" in url):
