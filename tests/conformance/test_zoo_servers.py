@@ -95,7 +95,10 @@ def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine:
     assert sorted(attempts) == [1, 2], job.said()
     assert counted(engine, job) == 2 * RECORDS
     assert metric(job, attempts[0]) > 0.85
-    assert {"worker-0/model.pt", "worker-0/model.pt2"} <= {*engine.files("models")}
+    exported = {"worker-0/model.pt"}
+    if attempts[0] == 1:  # a program is exported by a batch, and one that came back may have found none left
+        exported.add("worker-0/model.pt2")
+    assert exported <= {*engine.files("models")}
 
 
 @pytest.mark.full
