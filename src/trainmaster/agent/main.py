@@ -17,6 +17,8 @@ token and secrets, so it is never on a command line or in a file.
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
     close_within                  s that the engine gives the agent after asking it to end
+    stay                          s without a master in which the end of a program is kept for the next one (absent: `patience`); 0: there
+                                  will be none
     unmet                         s to wait for a master, where the container was begun before it (absent: the grace)
     log_end                       bytes of an attempt's log that are kept where no storage is reached and it ended well (absent: none)
     devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
@@ -106,7 +108,7 @@ def _link(spec: Mapping[str, Any]) -> Link:
     return Link(
         spec["token"], float(spec.get("grace") or 30.0), str(spec.get("socket") or ""), tuple(spec.get("addresses") or ()),
         str(spec.get("certificate") or ""), float(spec.get("unmet") or 0.0),
-        float(spec.get("patience") or STAY),  # as long as a new master may wait for its storage
+        float(spec.get("stay", spec.get("patience") or STAY)),  # as long as a new master may wait for its storage
     )  # fmt: skip
 
 

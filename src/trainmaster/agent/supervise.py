@@ -240,7 +240,7 @@ class Agent:
             gave_up = await self._shipping.finish(deadline - loop.time())
         if self.why == "terminated" and not self._has_left:
             self._report_left(self._current, gave_up)  # the engine may see the end of its container much later
-        if self.why == "terminated" and not self._has_left and self.channel.outbox.holds("ended"):
+        if self.why == "terminated" and not self._has_left and self._link.stay and self.channel.outbox.holds("ended"):
             # No master has the end yet, nor ordered us to leave: the next master would run the whole program again.
             await self.channel.flushed(max(0.0, deadline - loop.time()))
         elif self.channel.connected and not self._has_left:

@@ -58,7 +58,7 @@ class Link:
     addresses: Sequence[str] = ()
     certificate: str = ""
     unmet: float = 0.0  # s to wait for a first welcome, where that is more than the grace
-    stay: float = STAY  # s to wait for a master, to report the program's end
+    stay: float = STAY  # s to wait for a master, to report the program's end; 0: no other comes
 
 
 class Owner(Protocol):

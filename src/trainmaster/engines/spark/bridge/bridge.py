@@ -8,8 +8,8 @@ ended, its Spark job is cancelled, so that Spark begins no second attempt.
 Master to bridge, one line of JSON each:
 
     {"verb": "follow", "job": JOB, "token": TOKEN}      first; the connection is the master's from then on
-    {"ask": [TASK, SERIAL], "spec": {...}, "amounts": {"cores": N, ...}, "memory": BYTES, "gang": NAME, "is_growth": BOOL, "rank": [N, N],
-     "environ": {...}}
+    {"asks": [{"ask": [TASK, SERIAL], "spec": {...}, "amounts": {"cores": N, ...}, "memory": BYTES, "gang": NAME, "is_growth": BOOL,
+     "rank": [N, N], "environ": {...}}, ...]}           together, for the line sizes a gang by what it is asked for
     {"release": [TASK, SERIAL], "within": SECONDS}      a task that has not begun is cancelled now, any other in so many seconds
     {"close": STATE, "within": SECONDS}                 the job is over; what still runs is cancelled in so many seconds
 
@@ -284,9 +284,8 @@ class Bridge:
             self._leave(ours, "failed")
 
     def _obey(self, job: Job, message: Mapping[str, Any]) -> None:
-        if "ask" in message:
-            task, serial = message["ask"]
-            self._start(job, (task, serial), message)
+        if "asks" in message:
+            self._start(job, message["asks"])
         elif "release" in message:
             task, serial = message["release"]
             if (ours := job.tasks.get((task, serial))) is not None:
@@ -322,14 +321,17 @@ class Bridge:
 
     # -- containers --
 
-    def _start(self, job: Job, key: Key, order: Mapping[str, Any]) -> None:
-        """Put a container into the line."""
-        amounts = executors.share(dict(self._context.getConf().getAll()), order["amounts"])
-        ask = Ask(job.id, *key, amounts, order["gang"], order["is_growth"], (*order["rank"], next(self._numbers)))
-        task = Task(f"trainmaster-{job.id}-{key[0]}-{key[1]}", ask, order)
+    def _start(self, job: Job, orders: Sequence[Mapping[str, Any]]) -> None:
+        """Put containers into the line, all at once: of a gang of which a part is in it, that part would be begun."""
+        conf = dict(self._context.getConf().getAll())
         with self._lock:
-            job.tasks[key] = task
-            self._by_tag[task.tag] = job, key
+            for order in orders:
+                task_name, serial = order["ask"]
+                amounts, rank = executors.share(conf, order["amounts"]), (*order["rank"], next(self._numbers))
+                ask = Ask(job.id, task_name, serial, amounts, order["gang"], order["is_growth"], rank)
+                task = Task(f"trainmaster-{job.id}-{task_name}-{serial}", ask, order)
+                job.tasks[task_name, serial] = task
+                self._by_tag[task.tag] = job, (task_name, serial)
         self._wake.set()
 
     def _serve_line(self) -> None:

@@ -48,7 +48,7 @@ class BesideDriver(MasterContainer):
     def __init__(self, application: str, payload: Mapping[str, Any]) -> None:
         self._application, self._payload = application.partition("/")[0], payload
         self.address = str(payload["address"])
-        self.agents = {} if payload["storage_of_agents"] else {"storage": "", "log_end": KEPT_WELL}
+        self.agents = {"stay": 0} | ({} if payload["storage_of_agents"] else {"storage": "", "log_end": KEPT_WELL})
 
     def engine(self, job: Job, spec: AgentSpec, page: Callable[[bool], str]) -> MasterSide:
         return SparkMaster(self._application, self._payload, job, spec)
@@ -92,16 +92,23 @@ class SparkMaster(MasterSide):
         by_key = {(request.task, request.serial): request for request in requests}
         for key in self._requests.keys() - by_key.keys():
             self._withdraw(key)
+        fresh = []
         for key, request in by_key.items():
             if key in self._containers:
                 self._changes.report(self._containers[key])
             elif key not in self._requests:
                 self._requests[key] = request
-                self._send(
-                    ask=key, spec=self._without_secrets(request), amounts=amounts_of(request), memory=request.memory, gang=request.gang,
-                    is_growth=is_growth(request), rank=(-request.job_priority, -request.priority),
-                    environ={"TRAINMASTER_CONTAINER": ENGINE.container_side, **self._payload["variables"]},
-                )  # fmt: skip
+                fresh.append(self._order(key, request))
+        if fresh:
+            self._send(asks=fresh)
+
+    def _order(self, key: Key, request: Request) -> dict[str, Any]:
+        """Return what the bridge is told of a container that is asked for."""
+        return {
+            "ask": key, "spec": self._without_secrets(request), "amounts": amounts_of(request), "memory": request.memory,
+            "gang": request.gang, "is_growth": is_growth(request), "rank": (-request.job_priority, -request.priority),
+            "environ": {"TRAINMASTER_CONTAINER": ENGINE.container_side, **self._payload["variables"]},
+        }  # fmt: skip
 
     def _without_secrets(self, request: Request) -> dict[str, Any]:
         """Return the spec of a container's agent, with a ticket in place of its secrets."""
@@ -163,7 +170,10 @@ class SparkMaster(MasterSide):
         self._writer = None
         self._time_out(None)
         wire.clear(self._application)
-        self._changes.report(KillRequested(ENGINE.name, self._over))
+        why = self._over
+        self._changes.report(KillRequested(ENGINE.name, why))
+        for key in self._containers:  # nothing tells their ends any more: an agent's own word does
+            self._changes.report(Warned(*key, AFTER_GRACE, "killed-by-engine", {"detail": why}))
         for key in self._requests:
             self._changes.report(ContainerExited(*key, None, "not-needed"))
 
