@@ -48,7 +48,7 @@ class Servers:
         token: str = TOKEN,
     ) -> None:
         self.folder, self.count, self.certificate, self._leader = folder, count, "", leader
-        self.ports = list(map(free_port, range(count))) if has_tls else []
+        self.ports = list(map(free_port, range(count + 2))) if has_tls else []  # some may join them
         if has_tls:
             self.certificate, key = certificate_and_key()
             (folder / "certificate.pem").write_text(self.certificate)
@@ -83,6 +83,11 @@ class Servers:
         for index in indices or range(self.count):
             self.processes[index].kill()
             self.processes[index].wait()
+
+    def leave(self, index: int) -> None:
+        """Have a server end by a signal, and wait for it."""
+        self.processes[index].terminate()
+        assert self.processes[index].wait(60) == 0, self.log(index)
 
     def end(self) -> None:
         for process in self.processes.values():

@@ -442,3 +442,37 @@ def test_an_attempt_that_is_none_cannot_be_ended() -> None:
     script = gang()
     for key in ("worker:3", "worker:9"):
         assert not script.take(stimuli.KillTaskRequested(key, "a user"))
+
+
+# -- a role whose size changes when asked alone --
+
+
+def asked(script: Script) -> list[str]:
+    script.ask()
+    return [task.key for task in script.state.tasks.values() if task.hold == "asked"]
+
+
+@pytest.mark.parametrize("auto", ["off", "on"])
+def test_a_role_with_a_start_begins_with_it_and_changes_when_asked_alone(auto: str) -> None:
+    script = Script(job(table=role({"min": 1, "max": 4, "start": 2}, "task"), scale={"auto": auto, "every": "0s"}))
+    script.grant("table:0")
+    assert script.state.groups[0].sizes is None  # its least number is no beginning
+    script.start("table:1", "table:0")
+    assert running(script) == ["table:0", "table:1"]
+    assert not asked(script)
+    script.take(stimuli.ScaleRequested("table", 3, "user"))
+    assert asked(script) == ["table:2"]
+    script.grant("table:2")
+    assert script.last("resized")["sizes"] == {"table": 3}
+    script.take(stimuli.ScaleRequested("table", 1, "user"))
+    assert script.last("resized")["sizes"] == {"table": 1}
+    script.take(stimuli.ScaleRequested("table", None, "user"))
+    assert script.state.groups[0].requested == {"table": 2}
+
+
+def test_a_member_of_a_role_with_a_start_is_not_left_out_when_its_container_is_lost() -> None:
+    script = Script(job(table=role({"min": 1, "max": 4, "start": 2}, "task")))
+    script.start("table:0", "table:1")
+    script.take(stimuli.ContainerLost("table:1", 1, "node-lost", {}))
+    assert script.state.groups[0].sizes == {"table": 2}
+    assert asked(script) == ["table:1"]

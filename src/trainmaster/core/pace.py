@@ -129,8 +129,10 @@ class Paces:
         if state.known_job.scale.auto == "off":
             return []
         roles = [
-            (role, group.sizes[role]) for group in state.groups if group.sizes is not None for role in group.elastic
-        ]
+            (role, group.sizes[role])
+            for group in state.groups if group.sizes is not None
+            for role in group.elastic if not state.known_job.roles[role].replicas.start
+        ]  # fmt: skip
         return [rate for role, size in roles if (rate := self._rate(state, role, size, now)) is not None]
 
     def _rate(self, state: State, role: str, size: int, now: float) -> Rate | None:

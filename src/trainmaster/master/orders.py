@@ -66,7 +66,7 @@ class Orders:
         memory = self._memory(role, task)
         return Request(
             key, serial, task.role, task.index, memory + self._extra_memory(role), role.resources.cores, role.resources.gpus,
-            self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.min if unsized else 0,
+            self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.least if unsized else 0,
             {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, role.resources.extended,
             self.hosts.get(key, ()), task.is_spare, role.replicas.min if task.role in elastic else 0, self.job.priority,
         )  # fmt: skip

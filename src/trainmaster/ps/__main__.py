@@ -3,6 +3,9 @@
 In a job it is the command of a role `ps` with a port `ps`; everything else comes from the job. By hand it is told by flags where to serve:
 
     python -m trainmaster.ps --index 0 --servers 2 --listen unix:/tmp/ps-0 --leader unix:/tmp/ps-0 --token-file token --directory ckpt
+
+A server whose index is beyond their number joins the others; one that is told to end by SIGTERM gives its rows to them first (in a job, or
+with --leave).
 """
 
 from __future__ import annotations
@@ -10,17 +13,24 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from dataclasses import replace
 
 from ..runtime.pinned import serving
 from .job import BadPlace, place_of_job
-from .server import Fatal, Server, Settings
+from .moving.joining import Joining
+from .peers import Settings
+from .server import Fatal, Renumbered, Server
 from .storage.former import Unusable
+from .storage.placements import job_name, present_servers
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
+
+    from .shard import Shard
 
 
 def main() -> int:
@@ -40,7 +50,12 @@ def main() -> int:
         "--servers", type=int, default=0, help="how many there are; in a job by default as many as its tasks"
     )
     by_hand = parser.add_argument_group("outside of a job")
-    by_hand.add_argument("--index", type=int, default=0)
+    by_hand.add_argument(
+        "--index",
+        type=int,
+        default=0,
+        help="of this server; from --servers on: it joins the others, who move rows to it",
+    )
     by_hand.add_argument(
         "--listen",
         action="append",
@@ -49,6 +64,11 @@ def main() -> int:
         help="unix:PATH, unix:@NAME or HOST:PORT; several times",
     )
     by_hand.add_argument("--leader", action="append", default=[], metavar="ADDRESS", help="of server 0")
+    by_hand.add_argument(
+        "--leave",
+        action="store_true",
+        help="at SIGTERM have the others take over the rows of this server, if it is the last",
+    )
     by_hand.add_argument("--token-file", metavar="FILE", help="with the token that workers must show")
     by_hand.add_argument("--certificate", metavar="FILE", help="PEM, for TCP")
     by_hand.add_argument("--key", metavar="FILE", help="PEM, of the certificate")
@@ -58,15 +78,10 @@ def main() -> int:
             return _serve_by_hand(options)
         place = place_of_job(options.servers)
         settings = Settings(
-            place.index,
-            place.servers,
-            place.token,
-            place.certificate,
-            place.leader,
-            options.directory or place.directory,
-            options.init,
-        )
-        return _serve(settings, place.listen, place.certificate, place.key, place.publish)
+            place.index, place.servers, place.token, place.certificate, place.leader, options.directory or place.directory,
+            options.init, place.listen,
+        )  # fmt: skip
+        return _serve(settings, place.certificate, place.key, place.publish, leaves=True)
     except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
@@ -79,42 +94,60 @@ def _serve_by_hand(options: argparse.Namespace) -> int:
     if not options.token_file:
         raise BadPlace("--listen needs --token-file: the file with the token that workers must show")
     servers = options.servers or 1
-    if not 0 <= options.index < servers:
-        raise BadPlace(f"--index is from 0 to --servers - 1, and is {options.index} of {servers}")
+    if options.index < 0 or (options.index >= servers and not options.leader):
+        raise BadPlace(
+            f"--index is from 0 to --servers - 1, and is {options.index} of {servers}; one that joins others needs --leader"
+        )
     token = _read(options.token_file)
     if not token:
         raise BadPlace(f"--token-file: {options.token_file} is empty, and would let everybody in")
     certificate, key = _read(options.certificate), _read(options.key)
     leader = tuple(options.leader)
+    servers = present_servers(options.directory, options.index, job_name(token), servers)
     settings = Settings(
-        options.index,
-        servers,
-        token,
-        certificate,
-        lambda: leader,
-        options.directory,
-        options.init,
+        options.index, servers, token, certificate, lambda: leader, options.directory, options.init, options.listen
     )
-    return _serve(settings, options.listen, certificate, key)
+    return _serve(settings, certificate, key, leaves=options.leave)
 
 
 def _serve(
-    settings: Settings, addresses: list[str], certificate: str, key: str, publish: Callable[[], None] = lambda: None
+    settings: Settings, certificate: str, key: str, publish: Callable[[], None] = lambda: None, *, leaves: bool
 ) -> int:
-    if not key and any(not address.startswith("unix:") for address in addresses):
+    """Serve in one placement after another, until this server ends or leaves. `leaves`: SIGTERM has the others take over its rows."""
+    if not key and any(not address.startswith("unix:") for address in settings.addresses):
         raise BadPlace("over TCP a server needs a certificate and its key")
-    server = Server(settings, serving(certificate, key) if key else None)  # once its former process has ended
-    listeners = [listen(address) for address in addresses]
-    publish()
+    tls = serving(certificate, key) if key else None
+    listeners: list[socket.socket] = []
+    shard: Shard | None = None
+    while True:
+        if settings.index >= settings.servers:
+            joining = Joining(settings)
+            _obey_signals(joining.end)
+            if (arrived := joining.run()) is None:
+                return 0
+            settings, shard = replace(settings, servers=arrived[0]), arrived[1]
+        try:
+            _obey_signals(None)
+            server = Server(settings, tls, shard)  # once its former process has ended
+            listeners = listeners or [listen(address) for address in settings.addresses]
+            publish()
+            _obey_signals(server.leave if leaves else server.end)
+            print(
+                f"ps: server {settings.index} of {settings.servers} serves version {server.shard.version} at"
+                f" {', '.join(settings.addresses)}",
+                flush=True,
+            )
+            server.run(listeners)
+        except Renumbered as change:
+            settings, shard = replace(settings, servers=change.servers), change.shard
+        else:
+            return 0
+
+
+def _obey_signals(end: Callable[[], None] | None) -> None:
+    """Have SIGTERM and SIGINT call `end`; None: they end the process at once."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.end())
-    shard = server.shard
-    print(
-        f"ps: server {settings.index} of {settings.servers} serves version {shard.version} at {', '.join(addresses)}",
-        flush=True,
-    )
-    server.run(listeners)
-    return 0
+        signal.signal(number, signal.SIG_DFL if end is None else lambda *_: end())
 
 
 def _read(path: str | None) -> str:

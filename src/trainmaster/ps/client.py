@@ -19,13 +19,15 @@ A server that is away is waited for, up to `patience` seconds. One that comes ba
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy
 
-from .errors import Refused, ServerError, ServerGone, StateLost, Superseded
+from .errors import Moved, Refused, ServerError, ServerGone, StateLost, Superseded
 from .optimizers import clip_by_global_norm
 from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
@@ -33,7 +35,7 @@ from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
 from .tables.table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
-from .wire.messages import NOT_FINITE, Malformed, parts_of
+from .wire.messages import MOVED, NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float32]
     Integers = NDArray[numpy.int64]
     Header = dict[str, Any]
+    Request = tuple[Header, Mapping[str, Any]]
     Addresses = Sequence[str | Sequence[str]]
 
 PATIENCE = 600.0  # s
@@ -91,16 +94,20 @@ class Client:
         half: bool = False,
         patience: float = PATIENCE,
     ) -> None:
-        self._find: Callable[[], Addresses] = addresses if callable(addresses) else lambda: addresses
-        self._identity, self._half, self._patience = identity, half, patience
-        self.servers = len(self._find())
+        find = addresses if callable(addresses) else lambda: addresses
+        self._half = half
+        self._servers = _Servers(find, identity, patience)
+        self._identity = identity
         self.definition: Definition | None = None
         self.version = 0  # the newest that this client knows of
         self._step = time.time_ns() // 1_000_000  # another client of this attempt goes on behind the last one
-        self._owners: dict[str, int] = {}  # of dense parameters
-        self._links = [self._link(index) for index in range(self.servers)]
         self._background: ThreadPoolExecutor | None = None
-        self._background_links: list[_Link] = []
+        self._background_servers: _Servers | None = None
+
+    @property
+    def servers(self) -> int:
+        """How many servers there are, as far as this client knows."""
+        return len(self._servers.links)
 
     def define(
         self,
@@ -119,20 +126,16 @@ class Client:
         definition = Definition(shapes, dict(tables or {}), chosen, updates or Updates())
         plain = definition.to_plain()
         self.definition = definition_of(plain)
-        self._owners = {name: server_of_parameter(name, self.servers) for name in shapes}
-        for link in self._links:
-            link.must_be_defined = False
-        (answer,) = self._ask(self._links[:1], [({"op": "define", "definition": plain}, values)])
-        for link in self._links:
-            link.must_be_defined = self.servers == 1 or link.index == 0
+        self._servers.be_defined(False)
+        answer = self._servers.ask_first({"op": "define", "definition": plain}, values)
+        self._servers.be_defined(True)
         self.version = max(self.version, int(answer.header["version"]))
         return int(answer.header["version"])
 
     def adopt(self) -> Definition:
         """Take over what the servers hold already, as they began from a checkpoint, and return it. Raises ServerError."""
-        (answer,) = self._ask(self._links[:1], [({"op": "definition"}, {})])
+        answer = self._servers.ask_first({"op": "definition"})
         self.definition = definition_of(answer.header["definition"])
-        self._owners = {name: server_of_parameter(name, self.servers) for name in self.definition.dense}
         self.version = max(self.version, int(answer.header["version"]))
         return self.definition
 
@@ -142,11 +145,7 @@ class Client:
         ids, rows = _whole_ids(table, ids), numpy.asarray(rows, numpy.float32)
         for begin in range(0, len(ids), _SEEDED):
             piece = slice(begin, begin + _SEEDED)
-            split = _Split(ids[piece], self.servers)
-            arrays = zip(split.parts, split.divided(rows[piece]), strict=True)
-            self._ask(
-                self._links, [({"op": "seed"}, {IDS + table: part, ROWS + table: values}) for part, values in arrays]
-            )
+            self._servers.ask(functools.partial(_seeds, table, ids[piece], rows[piece]))
 
     def pull(
         self, dense: bool | Sequence[str] = True, rows: Mapping[str, Any] | None = None, *, at_least: int | None = None
@@ -155,7 +154,7 @@ class Client:
 
         `at_least`: the oldest version that will do; None: the newest that this client knows of. Raises ServerError.
         """
-        pulled = self._pull(self._links, dense, rows or {}, self.version if at_least is None else at_least)
+        pulled = self._pull(self._servers, dense, rows or {}, self.version if at_least is None else at_least)
         self.version = max(self.version, pulled.version)
         return pulled
 
@@ -164,12 +163,10 @@ class Client:
 
         What it gets does not have this step's push in it. So it is for asynchronous updates, or a tolerance of at least 1.
         """
-        if self._background is None:
+        if self._background is None or self._background_servers is None:
             self._background = ThreadPoolExecutor(1, "trainmaster-ps")
-            self._background_links = [self._link(index) for index in range(self.servers)]
-            for link in self._background_links:
-                link.must_be_defined = self.definition is not None and link.index == 0
-        return self._background.submit(self._pull, self._background_links, dense, dict(rows or {}), self.version)
+            self._background_servers = self._servers.again()
+        return self._background.submit(self._pull, self._background_servers, dense, dict(rows or {}), self.version)
 
     def push(
         self,
@@ -197,7 +194,7 @@ class Client:
     ) -> Pulled:
         """Push, and return all parameters as they are behind it, by one round trip where there is one server. Raises what `push` does."""
         pulled = self._push(version, dense or {}, rows or {}, learning_rate, True)
-        return pulled if self.servers == 1 else self.pull()
+        return pulled if pulled.dense else self.pull()
 
     def _push(
         self,
@@ -210,53 +207,60 @@ class Client:
         self._check_definition()
         dense, rows = self._clipped(dense, rows)
         self._step += 1
-        drafts = self._split_push(dense, rows)
-        is_last = self.servers == 1
-        header = {"op": "draft", "step": self._step, "base": int(version), "rate": learning_rate, "is_last": is_last}
-        header |= {"is_pull": is_pull and is_last, "half": self._half}
-        answers = self._ask(self._links, [(header, arrays) for arrays in drafts])
+        header: Header = {
+            "op": "draft",
+            "step": self._step,
+            "base": int(version),
+            "rate": learning_rate,
+            "half": self._half,
+        }
+
+        def drafts(servers: int) -> list[Request]:
+            is_last = servers == 1
+            whole = header | {"is_last": is_last, "is_pull": is_pull and is_last}
+            return [(whole, arrays) for arrays in self._split_push(dense, rows, servers)]
+
         while True:
-            if is_last:
-                decision = answers[0].header
-            else:
-                (committed,) = self._ask(self._links[:1], [({"op": "commit", "step": self._step}, {})])
-                decision = committed.header
+            answers = self._servers.ask(drafts)
+            decision = answers[0].header
+            if len(answers) > 1:
+                decision = self._servers.ask_first({"op": "commit", "step": self._step}).header
             if decision["why"] != UNKNOWN:
                 break
-            answers = self._ask(self._links, [(header, arrays) for arrays in drafts])
         newest = int(decision["version"])
         self.version = max(self.version, newest)
         if decision["why"] == STALE:
             raise Refused(newest)
         if decision["why"] == LATE:
             raise Superseded(f"a newer attempt of {self._identity.task} than {self._identity.attempt} pushes")
-        return Pulled(newest, newest, _parameters(answers))
+        return Pulled(newest, newest, _parameters(answers) if len(answers) == 1 else {})
 
     def flush(self) -> int:
         """Have the pushes that wait for others make a version now, and return the servers' version. Raises ServerError."""
-        (answer,) = self._ask(self._links[:1], [({"op": "flush"}, {})])
+        answer = self._servers.ask_first({"op": "flush"})
         self.version = max(self.version, int(answer.header["version"]))
         return self.version
 
     def checkpoint(self) -> int:
         """Begin a checkpoint of the present version, which is written beside the training, and return that version. Raises ServerError."""
-        (answer,) = self._ask(self._links[:1], [({"op": "checkpoint"}, {})])
+        answer = self._servers.ask_first({"op": "checkpoint"})
         return int(answer.header["version"])
 
     def ids(self, table: str) -> Integers:
         """Return all ids of a table that have a row, ascending. Raises ServerError."""
-        answers = self._ask(self._links, [({"op": "ids", "table": table}, {})] * self.servers)
+        answers = self._servers.ask_each({"op": "ids", "table": table})
         return numpy.sort(numpy.concatenate([answer.arrays[IDS + table] for answer in answers]))
 
     def status(self) -> list[Header]:
         """Return what each server tells of itself: version, newest whole checkpoint (-1: none), and rows and memory of its tables."""
-        return [answer.header for answer in self._ask(self._links, [({"op": "status"}, {})] * self.servers)]
+        return [answer.header for answer in self._servers.ask_each({"op": "status"})]
 
     def close(self) -> None:
         if self._background is not None:
             self._background.shutdown(cancel_futures=True)
-        for link in (*self._links, *self._background_links):
-            link.close()
+        for servers in (self._servers, self._background_servers):
+            if servers is not None:
+                servers.close()
 
     def __enter__(self) -> Client:
         return self
@@ -266,22 +270,25 @@ class Client:
 
     # -- below --
 
-    def _link(self, index: int) -> _Link:
-        return _Link(index, self.servers, self._find, self._identity)
-
-    def _pull(
-        self, links: Sequence[_Link], dense: bool | Sequence[str], rows: Mapping[str, Any], at_least: int
-    ) -> Pulled:
-        names: list[list[str] | None] = [None if dense is True else [] for _ in links]
-        for name in dense if not isinstance(dense, bool) else ():
-            self._of_server(names, self._owner(name)).append(name)
+    def _pull(self, servers: _Servers, dense: bool | Sequence[str], rows: Mapping[str, Any], at_least: int) -> Pulled:
         self._check_definition()
-        splits = {table: _Split(_whole_ids(table, ids), self.servers) for table, ids in rows.items()}
-        requests: list[tuple[Header, dict[str, Any]]] = []
-        for index in range(self.servers):
-            header = {"op": "pull", "dense": names[index], "at_least": at_least, "half": self._half}
-            requests.append((header, {IDS + table: split.parts[index] for table, split in splits.items()}))
-        answers = self._ask(links, requests)
+        whole = {table: _whole_ids(table, ids) for table, ids in rows.items()}
+        splits: dict[str, _Split] = {}
+
+        def requests(count: int) -> list[Request]:
+            names: list[list[str] | None] = [None if dense is True else [] for _ in range(count)]
+            for name in dense if not isinstance(dense, bool) else ():
+                owned = names[server_of_parameter(name, count)]
+                assert owned is not None
+                owned.append(name)
+            splits.update({table: _Split(ids, count) for table, ids in whole.items()})
+            header = {"op": "pull", "at_least": at_least, "half": self._half}
+            return [
+                (header | {"dense": names[index]}, {IDS + table: split.parts[index] for table, split in splits.items()})
+                for index in range(count)
+            ]
+
+        answers = servers.ask(requests)
         joined = {
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
@@ -292,15 +299,6 @@ class Client:
         """Refuse to wait for servers to be defined: they may wait for this very client."""
         if self.definition is None:
             raise ServerError("nothing is defined yet: call define first")
-
-    def _owner(self, name: str) -> int:
-        return self._owners[name] if name in self._owners else server_of_parameter(name, self.servers)
-
-    @staticmethod
-    def _of_server(names: list[list[str] | None], index: int) -> list[str]:
-        owned = names[index]
-        assert owned is not None
-        return owned
 
     def _clipped(
         self, dense: Mapping[str, Any], rows: Mapping[str, tuple[Any, Any]]
@@ -315,13 +313,15 @@ class Client:
         of_rows = zip(rows.items(), clipped[len(dense) :], strict=True)
         return of_dense, {table: (ids, gradient) for (table, (ids, _)), gradient in of_rows}
 
-    def _split_push(self, dense: Mapping[str, Any], rows: Mapping[str, tuple[Any, Any]]) -> list[dict[str, Any]]:
+    def _split_push(
+        self, dense: Mapping[str, Any], rows: Mapping[str, tuple[Any, Any]], servers: int
+    ) -> list[dict[str, Any]]:
         kind = numpy.float16 if self._half else numpy.float32
-        drafts: list[dict[str, Any]] = [{} for _ in range(self.servers)]
+        drafts: list[dict[str, Any]] = [{} for _ in range(servers)]
         for name, gradient in dense.items():
-            drafts[self._owner(name)][DENSE + name] = numpy.asarray(gradient, kind)
+            drafts[server_of_parameter(name, servers)][DENSE + name] = numpy.asarray(gradient, kind)
         for table, (ids, gradients) in rows.items():
-            split, array = _Split(_whole_ids(table, ids), self.servers), numpy.asarray(gradients, kind)
+            split, array = _Split(_whole_ids(table, ids), servers), numpy.asarray(gradients, kind)
             if len(array) != len(ids):
                 raise ValueError(f"table {table!r} has gradients for {len(array)} ids, and {len(ids)} ids")
             values = split.divided(array)
@@ -330,7 +330,85 @@ class Client:
                     draft[IDS + table], draft[ROWS + table] = part, value
         return drafts
 
-    def _ask(self, links: Sequence[_Link], requests: Sequence[tuple[Header, Mapping[str, Any]]]) -> list[Message]:
+
+class _Servers:
+    """The connections of one thread to all servers, as many as there are now. `find`: returns the addresses of those of the beginning."""
+
+    def __init__(self, find: Callable[[], Addresses], identity: Identity, patience: float) -> None:
+        self._find, self._identity, self._patience = find, identity, patience
+        self._told: list[Sequence[str]] = []  # addresses, by server 0
+        self._is_defined = False
+        self.links = [self._link(index) for index in range(len(find()))]
+
+    def again(self) -> _Servers:
+        """Return the same servers for another thread."""
+        other = _Servers(self._find, self._identity, self._patience)
+        other._told = self._told
+        other.links = [other._link(index) for index in range(len(self.links))]
+        other.be_defined(self._is_defined)
+        return other
+
+    def be_defined(self, is_defined: bool) -> None:
+        """Note whether the servers must be defined, also when they come back."""
+        self._is_defined = is_defined
+        for link in self.links:
+            link.must_be_defined = is_defined and link.index == 0
+
+    def ask(self, requests: Callable[[int], Sequence[Request]]) -> list[Message]:
+        """Send a request to each server, and return the answers. `requests`: returns them for so many servers; fewer are for the first
+        ones. It is asked again where rows have moved to another number of servers meanwhile. Raises ServerError.
+        """
+        while True:
+            made = requests(len(self.links))
+            try:
+                return self._ask(self.links[: len(made)], made)
+            except Moved:
+                self._follow()
+
+    def ask_first(self, header: Header, arrays: Mapping[str, Any] | None = None) -> Message:
+        (answer,) = self.ask(lambda servers: [(header, arrays or {})])
+        return answer
+
+    def ask_each(self, header: Header) -> list[Message]:
+        return self.ask(lambda servers: [(header, {})] * servers)
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+
+    def _follow(self) -> None:
+        """Take over the present placement, as server 0 tells it."""
+        self.close()
+        time.sleep(_PAUSES[0])
+        asking = _Link(0, 0, self._addresses, self._identity)
+        try:
+            (answer,) = self._ask([asking], [({"op": "placement"}, {})])
+        finally:
+            asking.close()
+        self._told = answer.header["addresses"]
+        self.links = [self._link(index) for index in range(answer.header["servers"])]
+        self.be_defined(self._is_defined)
+
+    def _check_number(self, away: _Link) -> None:
+        """Raise Moved where there are not as many servers any more: then one that is away may have gone for good."""
+        if away.index:
+            asking = _Link(0, away.servers, self._addresses, self._identity)
+            with contextlib.suppress(OSError):  # server 0 is away too
+                asking.open()
+            asking.close()
+
+    def _link(self, index: int) -> _Link:
+        servers = max(len(self._told), 0) or len(self._find())
+        return _Link(index, servers, self._addresses, self._identity)
+
+    def _addresses(self, index: int) -> Sequence[str]:
+        """Return where a server may be, as it is known here and as server 0 told it."""
+        known = self._find()
+        here: str | Sequence[str] = known[index] if index < len(known) else ()
+        told = self._told[index] if index < len(self._told) else ()
+        return list(dict.fromkeys([*([here] if isinstance(here, str) else here), *told]))
+
+    def _ask(self, links: Sequence[_Link], requests: Sequence[Request]) -> list[Message]:
         """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError.
 
         No answer may depend on what another server is sent here: one that is away would keep the others waiting.
@@ -353,6 +431,7 @@ class Client:
                     " network to it is cut; what it has printed says more"
                 )
             if lost:
+                self._check_number(lost[0][0])
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSES[1])
             pending = [(link, request) for link, request, _ in lost]
@@ -360,8 +439,8 @@ class Client:
 
 
 def _ask_once(
-    pending: Sequence[tuple[_Link, tuple[Header, Mapping[str, Any]]]], answers: dict[int, Message]
-) -> list[tuple[_Link, tuple[Header, Mapping[str, Any]], OSError]]:
+    pending: Sequence[tuple[_Link, Request]], answers: dict[int, Message]
+) -> list[tuple[_Link, Request, OSError]]:
     """Send each request, add the answers to `answers`, and return the requests whose server is away."""
     lost = []
     for link, request in pending:
@@ -387,8 +466,8 @@ def _ask_once(
 class _Link:
     """The connection to one server. It is made when something is to be sent, and made anew after `close`."""
 
-    def __init__(self, index: int, servers: int, find: Callable[[], Addresses], identity: Identity) -> None:
-        self.index, self._servers, self._find, self._identity = index, servers, find, identity
+    def __init__(self, index: int, servers: int, find: Callable[[int], Sequence[str]], identity: Identity) -> None:
+        self.index, self.servers, self._find, self._identity = index, servers, find, identity
         self.must_be_defined = False  # the server was defined, and must be when it comes back
         self._connection: Connection | None = None
         self._answer_size = 1  # bytes of the largest answer's payload so far
@@ -397,11 +476,15 @@ class _Link:
     def is_open(self) -> bool:
         return self._connection is not None
 
-    def send(self, header: Header, arrays: Mapping[str, Any]) -> None:
-        """Raises OSError where the server is away, ServerError where it wants nothing of us."""
+    def open(self) -> Connection:
+        """Return the connection, made where there is none. Raises what `send` does."""
         if self._connection is None:
             self._connection = self._connect()
-        connection = self._connection
+        return self._connection
+
+    def send(self, header: Header, arrays: Mapping[str, Any]) -> None:
+        """Raises OSError where the server is away, ServerError where it wants nothing of us."""
+        connection = self.open()
         if connection.is_local:
             _, _, size = parts_of(arrays)
             if size > connection.room(TO_SERVER):
@@ -432,9 +515,8 @@ class _Link:
             self._connection = None
 
     def _connect(self) -> Connection:
-        addresses = self._find()[self.index]
         errors = []
-        for address in [addresses] if isinstance(addresses, str) else addresses:
+        for address in self._find(self.index):
             try:
                 connection = connect(address, self._identity.certificate)
             except OSError as error:
@@ -460,14 +542,15 @@ class _Link:
         if (
             self.index
         ):  # workers begin behind all servers, so they know where server 0 is; another server may have begun before it
-            leader = self._find()[0]
-            hello["leader"] = [leader] if isinstance(leader, str) else list(leader)
-        connection.send({**hello, "index": self.index, "servers": self._servers})
+            hello["leader"] = list(self._find(0))
+        connection.send({**hello, "index": self.index, "servers": self.servers})
         try:
             answer = connection.receive()
         except Malformed as error:
             raise ServerError(f"parameter server {self.index}: {error}") from error
         assert answer is not None
+        if answer.header.get("kind") == MOVED:
+            raise Moved
         if "error" in answer.header:
             raise ServerError(f"parameter server {self.index}: {answer.header['error']}")
         if self.must_be_defined and not answer.header["is_defined"]:
@@ -475,6 +558,12 @@ class _Link:
                 f"parameter server {self.index} came back without what it had: give the servers a directory for checkpoints and logs,"
                 " or begin the training again"
             )
+
+
+def _seeds(table: str, ids: Integers, rows: Floats, servers: int) -> list[Request]:
+    split = _Split(ids, servers)
+    arrays = zip(split.parts, split.divided(rows), strict=True)
+    return [({"op": "seed"}, {IDS + table: part, ROWS + table: values}) for part, values in arrays]
 
 
 def _parameters(answers: Sequence[Message]) -> dict[str, Floats]:

@@ -27,3 +27,7 @@ class Refused(ServerError):
 
 class Superseded(ServerError):
     """A newer attempt of this task is there: this one must end."""
+
+
+class Moved(ServerError):
+    """There are not as many servers any more: the request is for another number of them."""

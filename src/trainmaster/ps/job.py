@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from .. import runtime
 from ..runtime.link import Link
 from .storage.checkpoints import journal_folder
+from .storage.placements import job_name, present_servers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ class Place:
     directory: str
 
     def leader(self) -> Sequence[str]:
-        return addresses(self.token, self.servers)[0]
+        return addresses(self.token, 1)[0]
 
     def publish(self) -> None:
         """Write where this server is, for those of other machines."""
         if self.directory and self.key:
-            path = _address_file(self.directory, self.index, self.servers)
+            path = _address_file(self.directory, self.index)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(f"{path}.part", "w", encoding="utf-8") as file:
                 file.write(self.listen[-1])
@@ -105,8 +106,11 @@ def place_of_job(servers: int = 0) -> Place:
         if task.index >= len(peers) or not peers[task.index]:
             raise BadPlace(f"the file of peers does not have this task, {task.key}")
         listen.append(_joined(str(peers[task.index]["address"]), port))
-    place = Place(task.index, servers or task.world, token, certificate, key, listen, _directory())
-    _refuse_if_lost(task, place)
+    directory = _directory()
+    servers = present_servers(directory, task.index, job_name(token), servers or task.world)
+    place = Place(task.index, servers, token, certificate, key, listen, directory)
+    if task.index < servers:
+        _refuse_if_lost(task, place)
     return place
 
 
@@ -138,7 +142,7 @@ def addresses(token: str, servers: int) -> list[list[str]]:
     for index in range(servers):
         way = [_local_address(token, ROLE, index)]
         if directory:
-            with contextlib.suppress(OSError), open(_address_file(directory, index, servers), encoding="utf-8") as file:
+            with contextlib.suppress(OSError), open(_address_file(directory, index), encoding="utf-8") as file:
                 way.append(file.read())
         peer = peers[index] if index < len(peers) else None
         if peer and PORT in peer["ports"]:
@@ -147,8 +151,8 @@ def addresses(token: str, servers: int) -> list[list[str]]:
     return ways
 
 
-def _address_file(directory: str, index: int, servers: int) -> str:
-    return os.path.join(directory, "serving", f"{index}-of-{servers}")
+def _address_file(directory: str, index: int) -> str:
+    return os.path.join(directory, "serving", f"{index}")
 
 
 def _local_address(token: str, role: str, index: int) -> str:

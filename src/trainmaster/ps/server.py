@@ -18,8 +18,12 @@ number of servers) is looked at again after each step of the order; a message th
     status                                          {version, completed, applied, sequence, tables, drafts, directory,
                                                     unsaved: the newest version whose share could not be written here}
     flush                                           {version}; at server 0, which makes a version of the pushes that wait for others
+    placement                                       {servers, addresses of each}; at server 0
     follow {after}                                  from a server to server 0: `definition` and `entry` messages, without end
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
+    leave                                           from a server to server 0: it must end, and others are to have its rows
+    take {move, index}                              from the next owner of rows to a present one (see `moving`); records follow
+    moved {move, error?}                            from the next owner to server 0: it has caught up
 
 A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
 and server are told apart by "role" alone: both have the job's token. A message that is malformed ends its connection; one that is well
@@ -30,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import hmac
 import os
 import selectors
@@ -39,10 +42,12 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 
 from .. import runtime
+from .leader import NotLetIn, reach_leader
+from .moving.moves import Moves
 from .order import decide, of_all_waiting
+from .peers import Peer
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
@@ -57,11 +62,12 @@ from .storage.checkpoints import (
 )
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
+from .storage.placements import job_name, note_servers
 from .storage.restoring import restore
 from .tables.memory import memory_left
 from .tables.table import BadIds
-from .wire.connections import TO_WORKER, Closed, Connection, Message, accept, connect
-from .wire.messages import NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
+from .wire.messages import MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .peers import Settings
     from .shard import Arrays, Entry
     from .storage.checkpoints import Plain
 
@@ -83,49 +90,33 @@ _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a server runs. `leader`: returns the addresses of server 0. `directory`: of checkpoints and logs; "": it keeps none, and what it
-    has ends with it. `initial`: a directory of a former job's checkpoints, the newest of which is the state of a server that has none.
-    """
-
-    index: int
-    servers: int
-    token: str
-    certificate: str = ""
-    leader: Callable[[], Sequence[str]] = tuple
-    directory: str = ""
-    initial: str = ""
-
-
 class Fatal(RuntimeError):
     """The server cannot go on; the message says why."""
 
 
-@dataclass(eq=False)
-class Peer:
-    """A connection, and who is at its other end. `role`: "" as long as it is a stranger."""
+class Renumbered(Exception):
+    """There are `servers` servers now, and not as many as the server was told. `shard`: its share, where it came by a move."""
 
-    connection: Connection
-    since: float
-    role: str = ""
-    task: str = ""
-    attempt: int = 0
-    waiting: list[Message] = field(default_factory=list)  # at most one message, for a step of the order
-    is_watched_for_room: bool = False
+    def __init__(self, servers: int, shard: Shard | None = None) -> None:
+        super().__init__(f"there are {servers} servers now")
+        self.servers, self.shard = servers, shard
 
 
 class Server:
-    """A server with its state restored, which waits for the end of its former process. Over TCP it serves with `tls`. Raises CannotRestore
-    and OSError.
+    """A server with its state restored, which waits for the end of its former process. Over TCP it serves with `tls`. `shard`: its share
+    where a move has brought it. Raises CannotRestore, Renumbered and OSError.
     """
 
-    def __init__(self, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, settings: Settings, tls: ssl.SSLContext | None = None, shard: Shard | None = None) -> None:
         self.settings, self._tls = settings, tls
         self._selector = selectors.DefaultSelector()
         self._peers: dict[int, Peer] = {}
-        self._leader: Peer | None = None
+        self.leader: Peer | None = None
         self._reached: list[Connection] = []  # to server 0, by the thread that connects
+        self._renumbered = 0  # how many servers there are, as server 0 says
+        self._moves = Moves(self)
+        self._leader_seen = time.monotonic()
+        self._is_leaving = self._is_leave_asked = self._is_leader_ending = False
         self._leader_addresses: list[str] = []  # as a worker knows them
         self._woken, self._waker = socket.socketpair()
         self._entries: list[Entry] = []  # of server 0, for the others
@@ -134,46 +125,65 @@ class Server:
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
-        self._job = hashlib.blake2b(settings.token.encode(), digest_size=16).hexdigest()
+        self._job = job_name(settings.token)
         self._unsaved = -1  # the newest version whose share could not be written
         self._snapshots = Snapshots(settings.directory)
-        self.shard = self._restored()
+        self.shard = self._restored() if shard is None else self._arrived(shard)
         self.shard.room = memory_left
+        if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
+            for opened in (self._woken, self._waker, self._selector):
+                opened.close()
+            self._end_journal()
+            raise Renumbered(self.shard.placed)
 
     @property
     def is_leader(self) -> bool:
         return self.settings.index == 0
 
     def run(self, listeners: Sequence[socket.socket]) -> None:
-        """Serve until `end`. Raises Fatal, and OSError where the files cannot be written."""
+        """Serve until `end`. Raises Renumbered behind a move; Fatal; and OSError where the files cannot be written."""
         for listener in listeners:
             self._selector.register(listener, selectors.EVENT_READ, listener)
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
         try:
             if self.is_leader and self.shard.job != self._job:
-                self._add({"job": self._job})
+                self.add({"job": self._job})
             if not self.is_leader:
                 self._seek_leader()
             elif self._is_settling:
-                self._add({"checkpoint": self.shard.version})
+                self.add({"checkpoint": self.shard.version})
             else:
                 self._complete_again()
             look_at = 0.0
-            while not self._has_ended:
+            while not self._has_ended and not self.shard.placed:
                 for key, events in self._selector.select(_EVERY):
                     self._serve(key, events)
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _EVERY
                     self._look()
+                self._look_at_others()
+            self._say_last()
+            if self.shard.placed and not self._has_ended:
+                self._go_on()
         except LostDraft as error:
             raise Fatal(f"{error}: pushes are lost, so the training must begin from a checkpoint") from error
         finally:
-            self._close(listeners)
+            self._close()
 
     def end(self) -> None:
         """Have `run` return. For any thread, and for a signal's handler."""
         self._has_ended = True
+        self.wake()
+
+    def leave(self) -> None:
+        """End once the others have this server's rows; at once where all of them end, or at the second call. For a signal's handler."""
+        if self.is_leader or self._is_leaving or self._is_leader_ending:
+            self.end()
+        self._is_leaving = True
+        self.wake()
+
+    def wake(self) -> None:
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
 
@@ -197,6 +207,22 @@ class Server:
         self._journal.begin(shard.sequence)
         return shard
 
+    def _arrived(self, shard: Shard) -> Shard:
+        """Begin with a share that came by a move. Pushes wait for its first checkpoint."""
+        settings = self.settings
+        shard.placed = 0
+        if settings.directory:
+            self._journal = Journal(journal_folder(settings.directory, settings.index, settings.servers))
+            self._journal.clear()
+            self._journal.begin(shard.sequence)
+            self._is_settling = True
+        return shard
+
+    def _end_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
     def _initial(self) -> Shard:
         index, servers, initial = self.settings.index, self.settings.servers, self.settings.initial
         return newest_former(initial).load(index, servers) if initial else Shard(index, servers)
@@ -210,12 +236,14 @@ class Server:
         """Tell that the newest checkpoint is whole, where this server was killed between its manifest and that entry."""
         for manifest in manifests(self.settings.directory)[:1] if self.settings.directory else ():
             if not any(entry.get("complete") == manifest.version for entry in self._entries):
-                self._add({"complete": manifest.version, "made_at": manifest.sequence, "shares": list(manifest.shares)})
+                self.add({"complete": manifest.version, "made_at": manifest.sequence, "shares": list(manifest.shares)})
 
     # -- the loop --
 
     def _serve(self, key: selectors.SelectorKey, events: int) -> None:
         if key.data is self._woken:
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(64)
             self._take_leader()
         elif isinstance(key.data, int):
             self._saved(key.data)
@@ -251,15 +279,14 @@ class Server:
         self._evict()
         is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
         if is_long and self.is_leader and not self._shares:
-            self._add({"checkpoint": self.shard.version})
+            self.add({"checkpoint": self.shard.version})
 
     def _evict(self) -> None:
         """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
-        if self.shard.definition is None or self._is_settling:
+        if self.shard.definition is None or self._is_settling or self._moves.is_under_way:
             return
         for arrays in self.shard.due_evictions(time.time()):
-            if self._journal is not None:
-                self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
+            self._log({"op": "evict", "sequence": self.shard.sequence}, arrays)
             self.shard.evict(arrays)
 
     def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
@@ -271,12 +298,15 @@ class Server:
             self._refuse(peer, str(error))
 
     def _receive(self, peer: Peer) -> None:
-        while peer.connection.socket.fileno() >= 0 and (message := peer.connection.receive()) is not None:
+        while (
+            self._peers.get(peer.connection.socket.fileno()) is peer
+            and (message := peer.connection.receive()) is not None
+        ):
             if not peer.role:
                 self._admit(peer, message)
             elif message.op == "region":
                 peer.connection.take_region(message.header)
-            elif peer is self._leader:
+            elif peer is self.leader:
                 self._hear_leader(message)
             else:
                 self._answer(peer, message)
@@ -285,7 +315,7 @@ class Server:
         peer.connection.send(header, arrays, TO_WORKER)
         self._watch(peer)
 
-    def _tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
+    def tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
         """Send what is no answer; a peer that is gone is dropped."""
         try:
             self._send(peer, header, arrays)
@@ -314,13 +344,14 @@ class Server:
             self._selector.unregister(peer.connection.socket)
         peer.connection.close()
         peer.waiting.clear()
-        if peer is self._leader:
-            self._leader = None
+        self._moves.is_broken |= peer.role in ("follower", "newcomer")
+        if peer is self.leader:
+            self.leader = None
             self._seek_leader()
 
-    def _refuse(self, peer: Peer, why: str) -> None:
+    def _refuse(self, peer: Peer, why: str, **more: Any) -> None:
         with contextlib.suppress(Closed):
-            self._send(peer, {"op": "answer", "error": why, "kind": "refused"})
+            self._send(peer, {"op": "answer", "error": why, "kind": "refused", **more})
         self._drop(peer)
 
     # -- who is there --
@@ -332,28 +363,36 @@ class Server:
         ):
             self._refuse(peer, "the token is not this job's")
             return
-        if (header.get("index"), header.get("servers")) != (settings.index, settings.servers):
+        task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
+        if not isinstance(task, str) or type(attempt) is not int or type(own) is not int:
+            raise Malformed("no hello")
+        if role not in ("worker", "server", "heir"):
+            raise Malformed("no hello")
+        is_newcomer = role == "server" and own >= settings.servers
+        asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
+        present = (settings.index, settings.servers)
+        if (header.get("index"), header.get("servers")) != present and not is_newcomer and not asks:
             self._refuse(
                 peer,
                 f"this is server {settings.index} of {settings.servers}, and you look for server {header.get('index')} of"
                 f" {header.get('servers')}: both must have the same servers in the same order",
+                **({"kind": MOVED, "servers": settings.servers} if header.get("index") == settings.index else {}),
             )
             return
-        task, attempt, role = header.get("task"), header.get("attempt"), header.get("role")
-        if not isinstance(task, str) or type(attempt) is not int or role not in ("worker", "server"):
-            raise Malformed("no hello")
         if self.shard.job == self._job and attempt < self.shard.attempts.get(task, 0):
             self._refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
             return
-        peer.role, peer.task, peer.attempt = role, task, attempt
-        addresses = header.get("leader")
-        if isinstance(addresses, list) and all(isinstance(address, str) for address in addresses):
-            self._leader_addresses = addresses
+        peer.role, peer.task, peer.attempt, peer.index = "newcomer" if is_newcomer else role, task, attempt, own
+        self._moves.is_due |= is_newcomer
+        self._leader_addresses = _texts(header.get("leader")) or self._leader_addresses
+        peer.addresses = _texts(header.get("addresses"))
         peer.connection.open_limits()
         if role == "worker" and self.is_leader and attempt > self.shard.attempts.get(task, 0):
-            self._add({"attempt": [task, attempt]})
+            self.add({"attempt": [task, attempt]})
         is_defined = self.shard.definition is not None
-        self._send(peer, {"op": "answer", "version": self.shard.version, "is_defined": is_defined})
+        self._send(
+            peer, {"op": "answer", "version": self.shard.version, "is_defined": is_defined, "servers": settings.servers}
+        )
 
     # -- messages of workers --
 
@@ -375,10 +414,16 @@ class Server:
     def _is_ready(self, message: Message) -> bool:
         """Tell whether a message can be served now, and need not wait for a step of the order."""
         op, shard = message.op, self.shard
+        if shard.placed:  # it is asked again in the next placement
+            return False
         if shard.job != self._job and op != "status":  # server 0 has yet to tell that the former job is over
             return False
         if op in ("draft", "commit", "define") and self._is_settling:
             return False
+        if op == "take":
+            return self._moves.is_sending(_whole(message, "move"))
+        if op == "placement":
+            return len(self.peers("follower")) == self.settings.servers - 1
         if op in ("pull", "draft", "seed"):
             if shard.definition is None and not self.is_leader:
                 return False
@@ -397,7 +442,7 @@ class Server:
         if self.shard.definition is not None and self.shard.is_inherited:
             if conflict := self.shard.definition.conflict(proposed):
                 raise BadDefinition(f"their checkpoint is of another model or optimizer: {conflict} now")
-            self._add({"definition": proposed.to_plain()})
+            self.add({"definition": proposed.to_plain()})
             return {"version": self.shard.version}, {}
         if self.shard.definition is not None:
             if difference := self.shard.definition.difference(proposed):
@@ -411,11 +456,10 @@ class Server:
 
     def _define_all(self, plain: Plain, values: Arrays) -> None:
         header = {"op": "define", "definition": plain}
-        if self._journal is not None:
-            self._journal.append(header, values)
+        self._log(header, values)
         self.shard.define(definition_of(plain), values)
-        for follower in self._followers():
-            self._tell(follower, header, values)
+        for follower in self.peers("follower"):
+            self.tell(follower, header, values)
         self._retry_waiting()
 
     def _pull(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -443,8 +487,8 @@ class Server:
         draft = Draft(name, _whole(message, "base"), message.arrays, rate)
         is_new = name not in self.shard.drafts and not self.shard.is_late(name)
         self.shard.hold(draft)
-        if is_new and self._journal is not None:
-            self._journal.append(draft_header(draft), draft.arrays)
+        if is_new:
+            self._log(draft_header(draft), draft.arrays)
         answer: Plain = {}
         pulled: Arrays = {}
         if header.get("is_last") and self.settings.servers == 1:
@@ -458,13 +502,13 @@ class Server:
         self._lead("orders pushes")
         decision = decide(self.shard, (peer.task, peer.attempt, _whole(message, "step")))
         for entry in decision.entries:
-            self._add(entry)
+            self.add(entry)
         return {"version": self.shard.version, "why": decision.why}, {}
 
     def _flush_pushes(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("orders pushes")
         for entry in of_all_waiting(self.shard):
-            self._add(entry)
+            self.add(entry)
         return {"version": self.shard.version}, {}
 
     def _checkpoint(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -474,7 +518,7 @@ class Server:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
         if self.shard.completed != self.shard.version and not self._is_writing(self.shard.version):
-            self._add({"checkpoint": self.shard.version})
+            self.add({"checkpoint": self.shard.version})
         return {"version": self.shard.version}, {}
 
     def _ids(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -487,8 +531,7 @@ class Server:
         if not self.shard.version:  # else another worker has done it, and rows were trained since
             now = int(time.time())
             self.shard.seed(message.arrays, now)
-            if self._journal is not None:
-                self._journal.append({"op": "seed", "time": now}, message.arrays)
+            self._log({"op": "seed", "time": now}, message.arrays)
         return {"version": self.shard.version}, {}
 
     def _definition(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -513,25 +556,34 @@ class Server:
 
     # -- the order --
 
-    def _add(self, entry: Entry) -> None:
-        """Make the next entry of the order, on server 0."""
+    def add(self, entry: Entry) -> None:
+        """Make the next entry of the order, on server 0; none behind the last one of this placement."""
+        if self.shard.placed:
+            return
         entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(time.time()), **entry}
         self._handle(entry)
 
-    def _handle(self, entry: Entry) -> None:
+    def _log(self, header: Plain, arrays: Arrays | None = None) -> None:
+        """Keep what changes the state, and send it to whoever will own a part of it."""
         if self._journal is not None:
-            self._journal.append(entry)
+            self._journal.append(header, arrays)
+        self._moves.log(header, arrays or {})
+
+    def _handle(self, entry: Entry) -> None:
+        self._log(entry)
         if self.is_leader:
             self._entries.append(entry)
             if self._journal is None and len(self._entries) > 2 * _KEPT:
                 del self._entries[:_KEPT]
-            for follower in self._followers():
-                self._tell(follower, entry)
+            for follower in self.peers("follower"):
+                self.tell(follower, entry)
         self.shard.handle(entry)
         if "checkpoint" in entry and self.settings.directory:
             assert self._journal is not None
             self._journal.begin(self.shard.sequence)
             self._begin_snapshot(self.shard)
+        if "moving" in entry:
+            self._moves.begin(entry)
         if "complete" in entry:
             self._keep_manifest(entry)
             self._completed()
@@ -550,6 +602,8 @@ class Server:
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
+        if self._is_settling:
+            note_servers(self.settings.directory, self.settings.index, self._job, self.settings.servers)
         self._is_settling = False
         self.shard.initial = {}
         self._shares = {key: shares for key, shares in self._shares.items() if key[0] > self.shard.completed}
@@ -598,10 +652,10 @@ class Server:
 
     def _report_shares(self) -> None:
         """Tell server 0 of the shares that are written; again to one that came back."""
-        leader = self._leader
+        leader = self.leader
         if leader is not None:
             for report in self._unreported:
-                self._tell(leader, report)
+                self.tell(leader, report)
 
     def _take_share(self, report: Plain) -> None:
         key = (int(report["version"]), int(report["sequence"]))
@@ -615,12 +669,12 @@ class Server:
             del self._shares[key]
             ordered = [shares[index] for index in range(self.settings.servers)]
             write_manifest(self.settings.directory, *key, ordered)
-            self._add({"complete": key[0], "made_at": key[1], "shares": ordered})
+            self.add({"complete": key[0], "made_at": key[1], "shares": ordered})
 
     # -- server 0 and the others --
 
-    def _followers(self) -> list[Peer]:
-        return [peer for peer in self._peers.values() if peer.role == "follower"]
+    def peers(self, role: str) -> list[Peer]:
+        return [peer for peer in self._peers.values() if peer.role == role]
 
     def _follow(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         """Begin to tell another server the entries from `after` on."""
@@ -646,6 +700,7 @@ class Server:
         for entry in self._entries:
             if entry["sequence"] > after:
                 self._send(peer, entry)
+        self._retry_waiting()
         return None, {}
 
     def _share_message(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
@@ -658,57 +713,49 @@ class Server:
         threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
 
     def _reach_leader(self) -> None:
-        last_reason = ""
+        said = ""
         while not self._has_ended:
-            for address in [*self.settings.leader(), *self._leader_addresses]:
-                try:
-                    connection = connect(address, self.settings.certificate)
-                    try:
-                        self._greet_leader(connection)
-                    except BaseException:
-                        connection.close()
-                        raise
-                    self._reached.append(connection)
-                    self._waker.send(b"x")
+            try:
+                connection, _ = reach_leader(self.settings, [*self.settings.leader(), *self._leader_addresses])
+            except NotLetIn as error:
+                if error.servers:
+                    self._renumbered = error.servers
+                    self.wake()
                     return
-                except (OSError, Malformed, Fatal) as error:
-                    if isinstance(error, Fatal) and str(error) != last_reason:
-                        last_reason = str(error)
-                        _warn(last_reason)
+                if str(error) != said:
+                    said = str(error)
+                    _warn(said)
+            except (OSError, Malformed):
+                pass  # it is not there yet, or comes back
+            else:
+                self._reached.append(connection)
+                self.wake()
+                return
             time.sleep(_AGAIN)
 
-    def _greet_leader(self, connection: Connection) -> None:
-        settings = self.settings
-        hello = {"op": "hello", "role": "server", "token": settings.token, "task": f"ps:{settings.index}", "attempt": 0}
-        connection.socket.settimeout(PATIENCE)
-        connection.send({**hello, "index": 0, "servers": settings.servers})
-        answer = connection.receive()
-        if answer is None:
-            raise Closed("no answer")
-        if "error" in answer.header:
-            raise Fatal(f"server 0 refused this one: {answer.header['error']}")
-        connection.socket.setblocking(False)
-
     def _take_leader(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._woken.recv(64)
         while self._reached:
             peer = Peer(self._reached.pop(), time.monotonic(), "leader")
-            self._leader = peer
+            self.leader, self._is_leader_ending = peer, False
             self._add_peer(peer)
             is_defined = self.shard.definition is not None
             follow = {"op": "follow", "after": self.shard.sequence, "is_defined": is_defined}
-            self._tell(peer, follow)
+            self.tell(peer, follow)
             self._report_shares()
+            self._is_leave_asked = False
 
     def _hear_leader(self, message: Message) -> None:
         header = message.header
-        if "error" in header:
+        if message.op == "last":
+            self._is_leader_ending = True
+            self._has_ended |= self._is_leaving
+        elif message.op == "stay":
+            self._has_ended |= self._is_leaving
+        elif "error" in header:
             raise Fatal(f"{header['error']}: what server 0 has and what this one has do not belong together")
-        if message.op == "define":
+        elif message.op == "define":
             if self.shard.definition is None:
-                if self._journal is not None:
-                    self._journal.append({"op": "define", "definition": header["definition"]}, message.arrays)
+                self._log({"op": "define", "definition": header["definition"]}, message.arrays)
                 self.shard.define(definition_of(header["definition"]), message.arrays)
                 self._retry_waiting()
         elif header["sequence"] > self.shard.sequence:
@@ -716,16 +763,73 @@ class Server:
             if "complete" in header:
                 self._unreported = [report for report in self._unreported if report["version"] > header["complete"]]
 
-    def _close(self, listeners: Sequence[socket.socket]) -> None:
+    # -- another number of servers --
+
+    def _placement(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
+        self._lead("knows where the others are")
+        return {"servers": self.settings.servers, "addresses": self._moves.addresses()}, {}
+
+    def _leave(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        peer.is_leaving = self._moves.is_due = True
+        return None, {}
+
+    def _take(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        """Give a connection over to whoever sends what its other end will own."""
+        self._moves.send_to(peer, _whole(message, "move"), _whole(message, "index"))
+        descriptor = next(descriptor for descriptor, known in self._peers.items() if known is peer)
+        self._selector.unregister(self._peers.pop(descriptor).connection.socket)
+        return None, {}
+
+    def _moved(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        self._moves.take_report(peer.index, message.header)
+        return None, {}
+
+    def _look_at_others(self) -> None:
+        """Go on with a move, and with this server's own leaving."""
+        if self._renumbered:
+            raise Renumbered(self._renumbered)
+        if self.leader is not None:
+            self._leader_seen = time.monotonic()
+            if self._is_leaving and not self._is_leave_asked:
+                self._is_leave_asked = True
+                self.tell(self.leader, {"op": "leave"})
+        elif self._is_leaving and time.monotonic() > self._leader_seen + PATIENCE:
+            self._has_ended = True
+        is_ready = self.shard.version > 0 and self.shard.definition is not None and not self._is_settling
+        self._moves.look(is_ready)
+
+    def _say_last(self) -> None:
+        """Tell the other servers whether the job ends, or the placement alone."""
+        for peer in self.peers("follower"):
+            with contextlib.suppress(Closed, OSError):
+                peer.connection.socket.settimeout(PATIENCE)
+                if self._has_ended:
+                    peer.connection.send({"op": "last"})
+                peer.connection.flush()
+
+    def _go_on(self) -> None:
+        """Leave the present placement. Raises Renumbered where the next one has this server."""
+        settings, servers = self.settings, self.shard.placed
+        shard, why = self._moves.arrived()
+        self._end_journal()
+        if settings.index >= servers:
+            note_servers(settings.directory, settings.index, self._job, 0)
+            print(f"ps: server {settings.index} has given its rows to the other {servers}", flush=True)
+        elif shard is None:
+            raise Fatal(f"the last part of the rows that were moved here is missing ({why})")
+        else:
+            raise Renumbered(servers, shard)
+
+    def _close(self) -> None:
         self._has_ended = True
+        self._moves.end()
         for peer in list(self._peers.values()):
             peer.connection.close()
-        for closed in (*listeners, self._woken, self._waker):
+        for closed in (self._woken, self._waker):
             closed.close()
         self._selector.close()
         self._snapshots.close()
-        if self._journal is not None:
-            self._journal.close()
+        self._end_journal()
 
 
 _OPS: dict[str, Any] = {
@@ -741,7 +845,16 @@ _OPS: dict[str, Any] = {
     "status": Server._status,
     "follow": Server._follow,
     "saved": Server._share_message,
+    "placement": Server._placement,
+    "leave": Server._leave,
+    "take": Server._take,
+    "moved": Server._moved,
 }
+
+
+def _texts(value: object) -> list[str]:
+    """Return a list of texts out of a header; an empty one where it is anything else."""
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def _whole(message: Message, name: str) -> int:

@@ -10,6 +10,8 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     drop name                   the draft was refused
     checkpoint v                a snapshot of version v is due
     complete v                  the checkpoint v is whole
+    moving n, from [[address, ...], ...]     the rows are copied to the owners of a placement on n servers, from these; 0: no more
+    placed n                    the last entry of this placement: the same order goes on among n servers
     job name                    from here on the workers are those of another job
     definition d                updates, and the optimizer's numbers, of a training that goes on from a former job's checkpoint
 
@@ -104,6 +106,7 @@ class Shard:
     evict_at: dict[str, float] = field(default_factory=dict)  # by table, when unused rows are looked for
     job: str = ""  # a name of the job whose workers push
     is_inherited: bool = False  # the definition is a former job's
+    placed: int = 0  # the servers among which the order goes on; 0: these
 
     def inherit(self, job: str = "") -> None:
         """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end."""
@@ -208,6 +211,8 @@ class Shard:
             self._give_up(task, (attempt, 0))
         elif "complete" in entry:
             self.completed = entry["complete"]
+        elif "placed" in entry:
+            self.placed = entry["placed"]
         elif "job" in entry:
             self.inherit(entry["job"])
         elif "definition" in entry:

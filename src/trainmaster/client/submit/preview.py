@@ -96,8 +96,8 @@ def tasks_at_start(job: Job, role: str) -> tuple[int, int]:
     begun = [other for other in job.roles.values() if stage[other.name] <= stage[role] and not other.idles]
     succeeded = {name for other in begun for name, condition in other.after.items() if condition == SUCCEEDED}
     replicas = [other.replicas for other in begun if other.name not in succeeded]
-    most = sum(size.max for size in replicas)
-    return (most if job.gang is False else sum(size.min for size in replicas)), most
+    most = sum(size.most for size in replicas)
+    return (most if job.gang is False else sum(size.least for size in replicas)), most
 
 
 def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _stream_parts(source: Input, listing: Listing, readers: list[str]) -> dict[s
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
     """Return the job as a user would write it: a fixed number of replicas is a number."""
     roles = {
-        name: {**role, "replicas": role["replicas"]["min"]} if len(set(role["replicas"].values())) == 1 else role
+        name: {**role, "replicas": role["replicas"]["min"]} if role["replicas"]["min"] == role["replicas"]["max"] else role
         for name, role in job["roles"].items()
     }
     written: dict[str, Any] = readable({**job, "roles": roles})

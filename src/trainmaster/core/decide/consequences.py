@@ -164,13 +164,13 @@ def _size_group(state: State, group: Group) -> list[Fact]:
     for name in group.roles:
         replicas = state.known_job.roles[name].replicas
         if not group.gang:
-            sizes[name] = replicas.min if name in elastic else replicas.max
+            sizes[name] = replicas.least if name in elastic else replicas.most
             continue
         available, most = group.granted[name] + state.over[name], size_of(state, group, name)
-        if available < replicas.min:
+        if available < replicas.least:
             return []
         sizes[name] = most if available >= most else _prefix(state, name)
-        if sizes[name] < replicas.min:
+        if sizes[name] < replicas.least:
             return []
     return [("sized", {"group": group.number, "sizes": sizes, "elastic": elastic})]
 

@@ -144,7 +144,9 @@ def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task
     assert group.sizes is not None
     sizes, left = dict(group.sizes), []
     for task in lost:
-        if task.role in group.elastic and sizes[task.role] > state.role(task).replicas.min:
+        replicas = state.role(task).replicas
+        least = group.requested[task.role] if replicas.start else replicas.min
+        if task.role in group.elastic and sizes[task.role] > least:
             sizes[task.role] -= 1
             left.append(task)
     return left

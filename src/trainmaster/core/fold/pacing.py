@@ -44,15 +44,16 @@ def scale_requested(state: State, data: Data, at: float) -> None:
     """
     role, size, is_own = data["role"], data["size"], "figures" in data
     group = state.groups[state.tasks[f"{role}:0"].group]
-    present = group.sizes[role] if group.sizes is not None else state.known_job.roles[role].replicas.min
+    replicas = state.known_job.roles[role].replicas
+    present = group.sizes[role] if group.sizes is not None else replicas.least
     scaling = _scaling(state, role)
     scaling.by_user, scaling.advice = size is not None and not is_own, None
     if is_own:
         scaling.given_back += size < present
     if size is not None:
         group.requested[role] = size
-    elif state.known_job.scale.auto == "on":
-        group.requested[role] = present
+    elif replicas.start or state.known_job.scale.auto == "on":
+        group.requested[role] = replicas.start or present
     else:
         group.requested.pop(role, None)
     if group.sizes is not None:

@@ -316,11 +316,7 @@ def size_of(state: State, group: Group, role: str) -> int:
     """Return the number of members of `role` that the group has, or asks for while it is not sized."""
     if group.sizes is not None:
         return group.sizes[role]
-    return (
-        state.known_job.roles[role].replicas.min
-        if begins_small(state.known_job, group, role)
-        else state.known_job.roles[role].replicas.max
-    )
+    return first_size(state.known_job, group, role)
 
 
 def elastic_roles(job: Job, group: Group) -> list[str]:
@@ -343,14 +339,18 @@ def is_divided(job: Job, role: str) -> bool:
     )
 
 
-def begins_small(job: Job, group: Group, role: str) -> bool:
-    """Tell whether the role begins with its least number of members, and grows by what each is seen to bring."""
-    return job.scale.auto == "on" and role in elastic_roles(job, group)
+def first_size(job: Job, group: Group, role: str) -> int:
+    """Return the number of members that the role begins with where there is room: its least one where it grows by what each is seen to
+    bring.
+    """
+    replicas = job.roles[role].replicas
+    return replicas.least if job.scale.auto == "on" and role in elastic_roles(job, group) else replicas.most
 
 
 def sizes_itself(state: State, role: str) -> bool:
     """Tell whether the number of the role's members follows from what they bring: no user has asked for another."""
-    return state.known_job.scale.auto == "on" and not state.scaling.get(role, Scaling()).by_user
+    job = state.known_job
+    return job.scale.auto == "on" and not job.roles[role].replicas.start and not state.scaling.get(role, Scaling()).by_user
 
 
 def role_size(state: State, role: str) -> int:
@@ -442,10 +442,10 @@ def populate(state: State, job: Job) -> None:
             state.unsettled[key] = None
     for group in state.groups:
         if not group.gang and not (job.scale.grow and any(job.roles[name].replicas.elastic for name in group.roles)):
-            group.sizes = {name: job.roles[name].replicas.max for name in group.roles}
+            group.sizes = {name: job.roles[name].replicas.most for name in group.roles}
         group.opened = group.number == 0
-        for name in [name for name in group.roles if begins_small(job, group, name)]:
-            group.requested[name] = job.roles[name].replicas.min
+        for name in [name for name in group.roles if first_size(job, group, name) < job.roles[name].replicas.max]:
+            group.requested[name] = first_size(job, group, name)
             for task in list(state.tasks_of(name))[group.requested[name] :]:
                 task.is_spare = True
                 (group.whole if task.whole else group.single)[NEW] -= 1

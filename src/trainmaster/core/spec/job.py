@@ -91,10 +91,24 @@ class Replicas(Section):
 
     min: int = key("enough tasks to begin and to go on with", "positive count", "1", default=1)
     max: int = key("at most so many tasks, when there is room", "positive count", "min", default=1)
+    start: int = key(
+        "so many tasks from the beginning on, no more and no less until `tm scale` asks for others; 0: as many as there is room for",
+        "count", "0", default=0,
+    )  # fmt: skip
 
     @property
     def elastic(self) -> bool:
         return self.min != self.max
+
+    @property
+    def least(self) -> int:
+        """Enough tasks to begin with."""
+        return self.start or self.min
+
+    @property
+    def most(self) -> int:
+        """The number of tasks that the job begins with where there is room."""
+        return self.start or self.max
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -267,6 +267,10 @@ class _Reading:
                 raise self.refused(
                     (*at, "replicas"), both, "replicas.min is above replicas.max", "swap them", "job-shape"
                 )
+            start = role.replicas.start
+            if start and not role.replicas.min <= start <= role.replicas.max:
+                message = f"replicas.start is not between replicas.min, {role.replicas.min}, and replicas.max, {role.replicas.max}"
+                raise self.refused((*at, "replicas", "start"), start, message, "choose one of these", "job-shape")
             if not role.counts and not role.serves and role.restart.scope == "group":
                 message = f"role {role.name} neither counts nor serves, so the group would wait for it for ever"
                 raise self.refused(

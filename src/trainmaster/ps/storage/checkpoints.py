@@ -142,7 +142,7 @@ class Share:
         descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         digest, size, rows = hashlib.blake2b(digest_size=32), 0, 0
         try:
-            for header, arrays in self._records():
+            for header, arrays in self.records():
                 parts = buffers(header, arrays, is_checked=True)
                 for part in parts:
                     digest.update(part)
@@ -168,7 +168,8 @@ class Share:
         for table, frozen in self._tables.values():
             table.thaw(frozen)
 
-    def _records(self) -> Iterator[tuple[Plain, Arrays]]:
+    def records(self) -> Iterator[tuple[Plain, Arrays]]:
+        """Yield all of it, as a file has it. Raises InterruptedError."""
         yield self._facts, {}
         for name, arrays in self._dense.items():
             yield {"op": "dense", "name": name}, arrays
@@ -183,35 +184,44 @@ class Share:
         yield {"op": "end"}, {}
 
 
-def load_share(path: str, shard: Shard, is_own: bool = True) -> list[Draft]:
-    """Load what a file has of the shard's parameters and rows, and return the drafts that it has.
+class Loader:
+    """It puts the records of a share into a shard. `is_own`: it is this very server's, so all of it belongs here."""
 
-    `is_own`: it is this very server's, so all of it belongs here. Raises Damaged.
-    """
-    drafts = []
-    slots: tuple[str, ...] = ()
-    is_whole = False
-    for record in records(path):
-        header, arrays = record.header, record.arrays()
+    def __init__(self, shard: Shard, is_own: bool = True) -> None:
+        self._shard, self._is_own = shard, is_own
+        self.drafts: list[Draft] = []
+        self.is_whole = False
+
+    def take(self, header: Plain, arrays: Arrays) -> None:
+        shard = self._shard
         if header["op"] == "share":
             _load_facts(header, shard)
-            assert shard.definition is not None
-            slots = tuple(shard.definition.optimizer.slots)
         elif header["op"] == "dense":
-            if is_own or shard.owns(header["name"]):
+            if self._is_own or shard.owns(header["name"]):
                 shard.dense[header["name"]] = arrays["values"].copy()
-                shard.slots[header["name"]] = [arrays[_SLOT + name].copy() for name in slots]
+                shard.slots[header["name"]] = [arrays[_SLOT + name].copy() for name in self._slots()]
         elif header["op"] == "rows":
-            chosen = slice(None) if is_own else arrays["ids"] % shard.servers == shard.index
-            named = {name: arrays[_SLOT + name][chosen] for name in slots}
+            chosen = slice(None) if self._is_own else arrays["ids"] % shard.servers == shard.index
+            named = {name: arrays[_SLOT + name][chosen] for name in self._slots()}
             block = Block(arrays["ids"][chosen], arrays["values"][chosen], named, arrays["last_used"][chosen])
             shard.tables[header["table"]].load(block)
         elif header["op"] == "draft":
-            drafts.append(draft_of(header, arrays))
-        is_whole = header["op"] == "end"
-    if not is_whole:
+            self.drafts.append(draft_of(header, arrays))
+        self.is_whole = header["op"] == "end"
+
+    def _slots(self) -> Iterator[str]:
+        assert self._shard.definition is not None
+        yield from self._shard.definition.optimizer.slots
+
+
+def load_share(path: str, shard: Shard, is_own: bool = True) -> list[Draft]:
+    """Load what a file has of the shard's parameters and rows, and return the drafts that it has. Raises Damaged."""
+    loader = Loader(shard, is_own)
+    for record in records(path):
+        loader.take(record.header, record.arrays())
+    if not loader.is_whole:
         raise Damaged(f"{path} has no end")
-    return drafts
+    return loader.drafts
 
 
 def draft_of(header: Plain, arrays: Arrays) -> Draft:

@@ -123,7 +123,7 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
     folders = [journal_folder(directory, number, former) for number in range(former)]
     locks = [_await_end(folder) for folder in folders]
     try:
-        shard, parts = Shard(index, servers), _Parts(former)
+        shard, parts = Shard(index, servers), Parts(former)
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
         seeds: list[Record] = []
         if manifest is not None:
@@ -182,7 +182,7 @@ def _await_end(folder: str) -> int:
     return lock
 
 
-class _Parts:
+class Parts:
     """The parts of each draft that the former servers have."""
 
     def __init__(self, servers: int) -> None:
@@ -190,6 +190,10 @@ class _Parts:
 
     def add(self, number: int, name: Name, part: Record | Draft) -> None:
         self._parts[number].setdefault(name, part)
+
+    def has(self, name: Name) -> bool:
+        """Tell whether all parts of a draft are here."""
+        return all(name in parts for parts in self._parts)
 
     def committed(self) -> list[Name]:
         return [name for name, part in self._parts[0].items() if isinstance(part, Draft) and part.is_committed]
@@ -207,7 +211,7 @@ class _Parts:
                 raise LostDraft(
                     f"server {number} of {len(self._parts)} has lost push {name[2]} of {name[0]}, attempt {name[1]}"
                 )
-            part = parts[name]
+            part = parts.pop(name)
             draft = part if isinstance(part, Draft) else draft_of(part.header, part.arrays())
             for key, array in part_of(draft, shard).items():
                 joined.setdefault(key, []).append(array)

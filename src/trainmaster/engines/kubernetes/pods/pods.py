@@ -308,7 +308,7 @@ def _gangs(job: Job) -> dict[str, int]:
     """Return gang, as requests name it -> how many members it cannot begin without."""
     members: dict[str, int] = {}
     for role, stage in stages(job.roles).items():
-        members[f"group-{stage}"] = members.get(f"group-{stage}", 0) + job.roles[role].replicas.min
+        members[f"group-{stage}"] = members.get(f"group-{stage}", 0) + job.roles[role].replicas.least
     return members
 
 

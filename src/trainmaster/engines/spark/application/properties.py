@@ -27,7 +27,7 @@ def derived(job: Any, master: str) -> dict[str, str]:
     if master.startswith("local"):  # all of it is on this machine: nothing listens to others
         return properties | dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1")
     sizes = [role.resources for role in job.roles.values()]
-    count = sum(role.replicas.max for role in job.roles.values())
+    count = sum(role.replicas.most for role in job.roles.values())
     cores = max(math.ceil(size.cores) for size in sizes)
     container = max(math.ceil((size.memory + size.overhead) / _MIB) for size in sizes)
     properties |= {"spark.executor.cores": str(cores), "spark.executor.instances": str(count)}

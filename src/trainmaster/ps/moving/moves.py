@@ -1,0 +1,163 @@
+"""A server's part in moves: server 0 leads them, all present servers send, and the next owners receive."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ..shard import BadPush
+from .planning import Move, next_servers
+from .receiving import Receiving
+from .sending import Sending
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ..peers import Peer, Settings
+    from ..shard import Arrays, Entry, Shard
+    from ..storage.checkpoints import Plain
+
+    class Host(Protocol):
+        """The server, as its moves need it."""
+
+        settings: Settings
+        shard: Shard
+
+        @property
+        def leader(self) -> Peer | None: ...
+
+        def peers(self, role: str) -> list[Peer]: ...
+
+        def add(self, entry: Entry) -> None: ...
+
+        def tell(self, peer: Peer, header: Plain) -> None: ...
+
+        def wake(self) -> None: ...
+
+
+_LAST_PART = 60.0  # s for the last records
+_AGAIN = 5.0  # s until a move is tried again that has failed
+
+
+class Moves:
+    """The moves of one server, one after another. All methods are for the server's own thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._led: Move | None = None  # by server 0
+        self._not_before = 0.0  # when the next one may begin
+        self._sending: Sending | None = None
+        self._receiving: Receiving | None = None
+        self.is_broken = False  # a server that takes part is gone
+        self.is_due = False  # a server came, or must leave
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._sending is not None
+
+    def addresses(self) -> list[list[str]]:
+        """Return the addresses of all servers, for server 0, which all others follow."""
+        followers = sorted(self._host.peers("follower"), key=lambda peer: peer.index)
+        return [list(self._host.settings.addresses), *(follower.addresses for follower in followers)]
+
+    def log(self, header: Plain, arrays: Arrays) -> None:
+        if self._sending is not None:
+            self._sending.log(header, arrays)
+
+    def look(self, is_ready: bool) -> None:
+        """Tell how far this server is; as server 0 begin a move, or end one that cannot go on. `is_ready`: one may begin."""
+        if self.is_broken and self._led is not None:
+            _warn("a server went away while rows were moved: the present servers go on with them")
+            self._give_up()
+        self.is_broken = False
+        if (receiving := self._receiving) is not None and (report := receiving.report()) is not None:
+            if "error" in report:
+                self._receiving = None
+            if self._host.settings.index == 0:
+                self.take_report(0, report)
+            elif self._host.leader is not None:
+                self._host.tell(self._host.leader, report)
+        if self.is_due and self._led is None and is_ready and time.monotonic() >= self._not_before:
+            self._plan()
+
+    def _plan(self) -> None:
+        settings, followers = self._host.settings, {peer.index: peer for peer in self._host.peers("follower")}
+        if len(followers) < settings.servers - 1:
+            return
+        self.is_due = False
+        leaving = {index for index, peer in followers.items() if peer.is_leaving}
+        servers = next_servers(settings.servers, {peer.index for peer in self._host.peers("newcomer")}, leaving)
+        if servers != settings.servers:
+            self._host.add({"moving": servers, "from": self.addresses()})
+            return
+        for index in leaving:
+            followers[index].is_leaving = False
+            self._host.tell(followers[index], {"op": "stay"})
+
+    def begin(self, entry: Entry) -> None:
+        """Begin to send what this server has, and to receive what it will own; or give up both."""
+        number, servers, settings = entry["sequence"], entry["moving"], self._host.settings
+        self.end()
+        if not servers:
+            return
+        self._sending = Sending(self._host.shard, number, servers)
+        if settings.index < servers:
+            self._receiving = Receiving(
+                number, settings.index, servers, entry["from"], settings.token, settings.certificate, self._host.wake
+            )
+            self._receiving.start()
+        if settings.index == 0:
+            print(f"ps: rows are moved from {settings.servers} servers to {servers}", flush=True)
+            self._led = Move(number, servers)
+            for peer in self._host.peers("newcomer"):
+                self._host.tell(peer, {"op": "move", "move": number, "servers": servers, "from": entry["from"]})
+
+    def end(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving.join()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._led = self._sending = self._receiving = None
+
+    def is_sending(self, number: int) -> bool:
+        """Tell whether this server has come to a move's beginning."""
+        return self._sending is not None or self._host.shard.sequence > number
+
+    def send_to(self, peer: Peer, number: int, index: int) -> None:
+        """Have the next owner `index`, at the other end of a peer's connection, get its part. Raises BadPush."""
+        if self._sending is None or self._sending.move != number:
+            raise BadPush("this move was given up")
+        self._sending.add(index, peer.connection)
+
+    def take_report(self, index: int, report: Plain) -> None:
+        """As server 0 hear that a next owner has caught up, or cannot."""
+        if self._led is None or self._led.number != report["move"]:
+            return
+        if "error" in report:
+            _warn(f"rows are not moved to {self._led.servers} servers: {report['error']}")
+            self._give_up()
+            return
+        self._led.caught_up.add(index)
+        if self._led.is_ready:
+            self._host.add({"placed": self._led.servers})
+
+    def arrived(self) -> tuple[Shard | None, str]:
+        """Wait for the last part of this server's next share, and send the others theirs; returns the share, or why there is none."""
+        receiving = self._receiving
+        if receiving is not None:
+            receiving.join(_LAST_PART)
+        if self._sending is not None:
+            self._sending.finish()
+        if receiving is None:
+            return None, "it had not begun"
+        return receiving.shard, receiving.error or "it did not come"
+
+    def _give_up(self) -> None:
+        self._not_before, self.is_due = time.monotonic() + _AGAIN, True
+        self._host.add({"moving": 0})
+
+
+def _warn(text: str) -> None:
+    print(f"ps: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,46 @@
+"""How many servers a job has, once they are not as many as it began with.
+
+DIRECTORY/serving/servers-of-I     the job, and how many there are, by server I
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+
+def job_name(token: str) -> str:
+    """Return the name of a job, by which files tell whose they are, of its token."""
+    return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+
+
+def note_servers(directory: str, index: int, job: str, servers: int) -> None:
+    """Note how many servers a job has; 0: server `index` is none of them. Without a directory nothing is noted."""
+    if not directory:
+        return
+    path = _path(directory, index)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump({"job": job, "servers": servers}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.part", path)
+
+
+def present_servers(directory: str, index: int, job: str, told: int) -> int:
+    """Return how many servers a job has: what it noted last, else what server `index` was told. As many as `index`, or fewer, where that
+    server is none of them.
+    """
+    try:
+        with open(_path(directory, index), encoding="utf-8") as file:
+            noted = json.load(file)
+        if noted["job"] == job:
+            return int(noted["servers"]) or min(told, index)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # it has noted nothing
+    return told
+
+
+def _path(directory: str, index: int) -> str:
+    return os.path.join(directory, "serving", f"servers-of-{index}")

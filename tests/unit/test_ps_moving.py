@@ -1,0 +1,168 @@
+"""Another number of real servers while workers push: what they hold is what one process would, whoever dies on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy
+import pytest
+from parameter_servers import Model, Servers, assert_holds, define, servers, some_push
+from waiting import until
+
+from trainmaster.ps.client import Client
+from trainmaster.ps.moving.planning import next_servers
+from trainmaster.ps.optimizers import Adam
+
+LIMIT = 60.0
+
+
+class Worker:
+    """It pushes all the time, and knows what the servers must hold."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.model = client, Model(Adam(0.01))
+        self._generator = numpy.random.default_rng(3)
+        define(client)
+
+    def push(self, count: int = 1) -> None:
+        for _ in range(count):
+            dense, rows = some_push(self._generator)
+            assert self.client.push(self.model.version, dense, rows) == self.model.version + 1
+            self.model.push(dense, rows)
+
+    @contextmanager
+    def pushes(self) -> Iterator[Callable[[int], None]]:
+        """Push in the background, and yield a function that waits for so many pushes more."""
+        is_over, faults = threading.Event(), list[BaseException]()
+
+        def run() -> None:
+            try:
+                while not is_over.is_set():
+                    self.push()
+            except BaseException as fault:
+                faults.append(fault)
+
+        def until_pushed(more: int) -> None:
+            goal = self.model.version + more
+            until(lambda: self.model.version >= goal or faults, LIMIT, what=f"{more} more pushes")
+            assert not faults
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield until_pushed
+        finally:
+            is_over.set()
+            thread.join()
+        assert not faults
+
+
+def await_servers(group: Servers, count: int) -> None:
+    def has_moved() -> bool:
+        return f"server 0 of {count} serves" in group.log(0).rpartition("ps: rows are moved")[2]
+
+    until(has_moved, LIMIT, what=lambda: logs(group))
+
+
+@pytest.mark.parametrize(("has_files", "has_tls"), [(True, False), (False, True)])
+def test_servers_come_and_go_while_a_worker_pushes(tmp_path: Path, has_files: bool, has_tls: bool) -> None:
+    options = {"has_files": has_files, "has_tls": has_tls, "flags": ("--leave",)}
+    with servers(tmp_path, 1, **options) as group, group.client() as client, group.client("worker:1") as other:
+        worker = Worker(client)
+        define(other)
+        with worker.pushes() as until_pushed:
+            until_pushed(3)
+            group.begin(1, 2)
+            await_servers(group, 3)
+            until_pushed(5)
+            group.leave(2)
+            await_servers(group, 2)
+            until_pushed(5)
+        assert client.servers == 2
+        assert_holds(client, worker.model)
+        assert_holds(other, worker.model)
+        assert other.prefetch(rows={"item": [1, 2]}).result().rows["item"].shape == (2, 4)
+        rows = [sum(table["rows"] for table in status["tables"].values()) for status in client.status()]
+        assert len(rows) == 2
+        group.leave(1)
+        worker.push(2)
+        assert client.servers == 1
+        assert_holds(other, worker.model)
+
+
+def test_they_come_back_in_the_number_that_they_are(tmp_path: Path) -> None:
+    with servers(tmp_path, 1, flags=("--leave",)) as group, group.client() as client:
+        worker = Worker(client)
+        worker.push(3)
+        group.begin(1)
+        await_servers(group, 2)
+        worker.push(3)  # behind the first checkpoint of two
+        group.kill(0, 1)
+        group.begin(0, 1)
+        worker.push(3)
+        assert client.servers == 2
+        assert_holds(client, worker.model)
+        group.leave(1)
+        group.kill(0)
+        group.begin(0)
+        worker.push(3)
+        assert client.servers == 1
+        assert_holds(client, worker.model)
+
+
+@pytest.mark.parametrize(
+    ("servers_now", "newcomers", "leaving", "servers_next"),
+    [
+        (2, {2}, set(), 3), (2, {2, 3}, set(), 4), (2, {3}, set(), 2), (3, set(), {2}, 2), (3, set(), {1, 2}, 1), (3, set(), {1}, 3),
+        (3, {3}, {2}, 4), (2, set(), {0, 1}, 1),
+    ],
+)  # fmt: skip
+def test_the_next_number_of_servers(
+    servers_now: int, newcomers: set[int], leaving: set[int], servers_next: int
+) -> None:
+    assert next_servers(servers_now, newcomers, leaving) == servers_next
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("wait", [0.0, 0.1, 0.3])
+def test_a_server_that_is_killed_while_rows_move_loses_nothing(tmp_path: Path, victim: int, wait: float) -> None:
+    """Server 2 joins two others. Whichever of them is killed, they come to be three, sooner or later."""
+    with servers(tmp_path, 2, flags=("--leave",)) as group, group.client() as client:
+        worker = Worker(client)
+        with worker.pushes() as until_pushed:
+            until_pushed(3)
+            group.begin(2)
+            until(lambda: "rows are moved" in group.log(0), LIMIT)
+            threading.Event().wait(wait)
+            group.kill(victim)
+            with kept_alive(group):
+                until(lambda: client.servers == 3, LIMIT, what=lambda: logs(group))
+                until_pushed(3)
+        assert_holds(client, worker.model)
+
+
+@contextmanager
+def kept_alive(group: Servers) -> Iterator[None]:
+    """Begin servers again that have ended, as a job does."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.wait(0.1):
+            for index, process in list(group.processes.items()):
+                if process.poll() is not None:
+                    group.begin(index)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def logs(group: Servers) -> str:
+    return "\n".join(f"-- {index}\n{group.log(index)}" for index in group.processes)
