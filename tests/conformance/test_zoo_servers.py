@@ -57,8 +57,9 @@ def submitted(
     common = {"resources": {"cores": 0.05, "memory": "1GiB"}, "restart": {"scope": "task", "limit": 2}}
     roles = {
         "ps": {
-            "command": [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)], "replicas": servers, "ports": ["ps"],
-            "counts": False, "env": {"TRAINMASTER_PS_DIRECTORY": "{work}/../servers"}, **common,
+            "command": [sys.executable, "-m", "trainmaster.ps", "--servers", str(servers)], "ports": ["ps"],
+            "replicas": {"min": 1, "max": 3, "start": servers}, "stop": {"grace": "2m"}, "counts": False,
+            "env": {"TRAINMASTER_PS_DIRECTORY": "{work}/../servers"}, **common,
         },
         "worker": {
             "command": [sys.executable, "-m", "trainmaster.zoo", "train", *(f"--{name}={value}" for name, value in flags.items())],
@@ -99,6 +100,20 @@ def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine:
     if attempts[0] == 1:  # a program is exported by a batch, and one that came back may have found none left
         exported.add("worker-0/model.pt2")
     assert exported <= {*engine.files("models")}
+
+
+@pytest.mark.full
+def test_servers_come_and_go_while_workers_train(engine: Engine) -> None:
+    job = submitted(engine, "torch_clicks", {"evaluation_steps": 400}, epochs=60)
+    job.until_line("serves", "ps:0")
+    for servers in (2, 1):
+        assert engine.tm("scale", job.id, f"ps={servers}").returncode == 0
+        job.until_line(f"server 0 of {servers} serves version", "ps:0")
+    assert engine.tm("scale", job.id, "ps=3").returncode == 0
+    job.succeeded(LIMIT)
+    assert counted(engine, job) == 60 * RECORDS
+    assert metric(job) > 0.85
+    assert [job.task(f"worker:{index}")["attempt"] for index in range(2)] == [1, 1], job.said()
 
 
 @pytest.mark.full

@@ -359,9 +359,9 @@ class _Servers:
         ones. It is asked again where rows have moved to another number of servers meanwhile. Raises ServerError.
         """
         while True:
-            made = requests(len(self.links))
+            messages = requests(len(self.links))
             try:
-                return self._ask(self.links[: len(made)], made)
+                return self._ask(self.links[: len(messages)], messages)
             except Moved:
                 self._follow()
 
@@ -404,9 +404,12 @@ class _Servers:
     def _addresses(self, index: int) -> Sequence[str]:
         """Return where a server may be, as it is known here and as server 0 told it."""
         known = self._find()
-        here: str | Sequence[str] = known[index] if index < len(known) else ()
-        told = self._told[index] if index < len(self._told) else ()
-        return list(dict.fromkeys([*([here] if isinstance(here, str) else here), *told]))
+        addresses: list[str] = []
+        for way in (known, self._told):
+            if index < len(way):
+                place = way[index]
+                addresses += [place] if isinstance(place, str) else place
+        return list(dict.fromkeys(addresses))
 
     def _ask(self, links: Sequence[_Link], requests: Sequence[Request]) -> list[Message]:
         """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError.

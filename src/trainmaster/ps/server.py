@@ -48,17 +48,14 @@ from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Peer
+from .saving import Saving
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
-from .snapshots import Snapshots
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import (
     draft_header,
     journal_folder,
     manifests,
     remove_beyond,
-    share_name,
-    version_folder,
-    write_manifest,
 )
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
@@ -81,9 +78,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0  # s that a stranger has
 STRANGERS = 64  # connections without a token; of more, the oldest is closed
-LOG_LIMIT = (
-    2**30
-)  # bytes of a log, and twice the tables' memory, after which a checkpoint is made though nobody asks for one
+LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a checkpoint is made though nobody asks
 _EVERY = 1.0  # s between two looks at strangers and figures
 _AGAIN = 0.1  # s until server 0 is looked for again
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
@@ -120,14 +115,11 @@ class Server:
         self._leader_addresses: list[str] = []  # as a worker knows them
         self._woken, self._waker = socket.socketpair()
         self._entries: list[Entry] = []  # of server 0, for the others
-        self._unreported: list[Plain] = []  # shares that server 0 may not know of
-        self._shares: dict[tuple[int, int], dict[int, Plain]] = {}  # of checkpoints that are being written
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
         self._has_ended = False
         self._job = job_name(settings.token)
-        self._unsaved = -1  # the newest version whose share could not be written
-        self._snapshots = Snapshots(settings.directory)
+        self._saving = Saving(self)
         self.shard = self._restored() if shard is None else self._arrived(shard)
         self.shard.room = memory_left
         if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
@@ -278,7 +270,7 @@ class Server:
         )
         self._evict()
         is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
-        if is_long and self.is_leader and not self._shares:
+        if is_long and self.is_leader and not self._saving.is_under_way:
             self.add({"checkpoint": self.shard.version})
 
     def _evict(self) -> None:
@@ -384,8 +376,8 @@ class Server:
             return
         peer.role, peer.task, peer.attempt, peer.index = "newcomer" if is_newcomer else role, task, attempt, own
         self._moves.is_due |= is_newcomer
-        self._leader_addresses = _texts(header.get("leader")) or self._leader_addresses
-        peer.addresses = _texts(header.get("addresses"))
+        self._leader_addresses = message.texts("leader") or self._leader_addresses
+        peer.addresses = message.texts("addresses")
         peer.connection.open_limits()
         if role == "worker" and self.is_leader and attempt > self.shard.attempts.get(task, 0):
             self.add({"attempt": [task, attempt]})
@@ -421,13 +413,13 @@ class Server:
         if op in ("draft", "commit", "define") and self._is_settling:
             return False
         if op == "take":
-            return self._moves.is_sending(_whole(message, "move"))
+            return self._moves.is_sending(message.whole("move"))
         if op == "placement":
             return len(self.peers("follower")) == self.settings.servers - 1
         if op in ("pull", "draft", "seed"):
             if shard.definition is None and not self.is_leader:
                 return False
-            return op != "pull" or self.is_leader or shard.version >= _whole(message, "at_least")
+            return op != "pull" or self.is_leader or shard.version >= message.whole("at_least")
         return True
 
     def _retry_waiting(self) -> None:
@@ -465,7 +457,7 @@ class Server:
     def _pull(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
-        if _whole(message, "at_least") > self.shard.version:
+        if message.whole("at_least") > self.shard.version:
             raise BadPush(
                 f"version {message.header['at_least']} is wanted, and the newest is {self.shard.version}: pushes were lost"
             )
@@ -480,11 +472,11 @@ class Server:
 
     def _draft(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         header = message.header
-        name = (peer.task, peer.attempt, _whole(message, "step"))
+        name = (peer.task, peer.attempt, message.whole("step"))
         rate = header.get("rate")
         if rate is not None and not isinstance(rate, (int, float)):
             raise Malformed("the rate of a push is a number")
-        draft = Draft(name, _whole(message, "base"), message.arrays, rate)
+        draft = Draft(name, message.whole("base"), message.arrays, rate)
         is_new = name not in self.shard.drafts and not self.shard.is_late(name)
         self.shard.hold(draft)
         if is_new:
@@ -500,7 +492,7 @@ class Server:
 
     def _commit(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("orders pushes")
-        decision = decide(self.shard, (peer.task, peer.attempt, _whole(message, "step")))
+        decision = decide(self.shard, (peer.task, peer.attempt, message.whole("step")))
         for entry in decision.entries:
             self.add(entry)
         return {"version": self.shard.version, "why": decision.why}, {}
@@ -517,7 +509,7 @@ class Server:
             raise BadPush("the servers were started without a directory for checkpoints")
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
-        if self.shard.completed != self.shard.version and not self._is_writing(self.shard.version):
+        if self.shard.completed != self.shard.version and not self._saving.is_writing(self.shard.version):
             self.add({"checkpoint": self.shard.version})
         return {"version": self.shard.version}, {}
 
@@ -547,7 +539,7 @@ class Server:
         shard = self.shard
         return {
             "version": shard.version, "completed": shard.completed, "applied": shard.applied, "sequence": shard.sequence,
-            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory, "unsaved": self._unsaved,
+            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory, "unsaved": self._saving.unsaved,
         }, {}  # fmt: skip
 
     def _lead(self, does: str) -> None:
@@ -585,20 +577,9 @@ class Server:
         if "moving" in entry:
             self._moves.begin(entry)
         if "complete" in entry:
-            self._keep_manifest(entry)
+            self._saving.complete(entry)
             self._completed()
         self._retry_waiting()
-
-    def _keep_manifest(self, entry: Entry) -> None:
-        """Write the manifest of a whole checkpoint where server 0 does not share this server's directory."""
-        directory, version, servers = self.settings.directory, entry["complete"], self.settings.servers
-        if not directory or "shares" not in entry:  # one of an earlier version has none
-            return
-        has_share = os.path.exists(
-            os.path.join(version_folder(directory, version), share_name(self.settings.index, servers))
-        )
-        if has_share and all((known.version, known.servers) != (version, servers) for known in manifests(directory)):
-            write_manifest(directory, version, entry["made_at"], entry["shares"])
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
@@ -606,7 +587,6 @@ class Server:
             note_servers(self.settings.directory, self.settings.index, self._job, self.settings.servers)
         self._is_settling = False
         self.shard.initial = {}
-        self._shares = {key: shares for key, shares in self._shares.items() if key[0] > self.shard.completed}
         directory, settings = self.settings.directory, self.settings
         known = [manifest for manifest in manifests(directory) if manifest.servers == settings.servers]
         if len(known) > 1 and self._journal is not None:
@@ -623,53 +603,18 @@ class Server:
 
     # -- checkpoints --
 
-    def _is_writing(self, version: int) -> bool:
-        return any(version == known for known, _ in self._shares)
-
     def _begin_snapshot(self, shard: Shard) -> None:
-        if self.is_leader:
-            self._shares[shard.version, shard.sequence] = {}
-        descriptor = self._snapshots.begin(shard)
+        descriptor = self._saving.begin(shard)
         self._selector.register(descriptor, selectors.EVENT_READ, descriptor)
 
     def _saved(self, descriptor: int) -> None:
-        """Take in the end of a process that wrote a share."""
+        """Take in the end of a thread that wrote a share."""
         self._selector.unregister(descriptor)
-        report = self._snapshots.end(descriptor)
-        report = {"op": "saved", "index": self.settings.index, **report}
-        if "error" in report:
-            self._unsaved = report["version"]
-            text = f"the checkpoint of version {report['version']} failed: {report['error']}"
-            if self._is_settling:
-                raise Fatal(f"{text}; nothing can be pushed without it")
-            _warn(text)
-        if self.is_leader:
-            self._take_share(report)
-        else:
-            self._unreported.append(report)
-            self._report_shares()
-            self._unreported = [share for share in self._unreported if "error" not in share]
-
-    def _report_shares(self) -> None:
-        """Tell server 0 of the shares that are written; again to one that came back."""
-        leader = self.leader
-        if leader is not None:
-            for report in self._unreported:
-                self.tell(leader, report)
-
-    def _take_share(self, report: Plain) -> None:
-        key = (int(report["version"]), int(report["sequence"]))
-        if "error" in report:
-            self._shares.pop(key, None)
-        shares = self._shares.get(key)
-        if shares is None:
+        if not (fault := self._saving.take_written(descriptor)):
             return
-        shares[int(report["index"])] = report["share"]
-        if len(shares) == self.settings.servers:
-            del self._shares[key]
-            ordered = [shares[index] for index in range(self.settings.servers)]
-            write_manifest(self.settings.directory, *key, ordered)
-            self.add({"complete": key[0], "made_at": key[1], "shares": ordered})
+        if self._is_settling:
+            raise Fatal(f"{fault}; nothing can be pushed without it")
+        _warn(fault)
 
     # -- server 0 and the others --
 
@@ -679,7 +624,7 @@ class Server:
     def _follow(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         """Begin to tell another server the entries from `after` on."""
         self._lead("tells the order")
-        after = _whole(message, "after")
+        after = message.whole("after")
         first = self._entries[0]["sequence"] if self._entries else self.shard.sequence + 1
         if after > self.shard.sequence or after + 1 < first:
             raise BadPush(
@@ -705,7 +650,7 @@ class Server:
 
     def _share_message(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         if peer.role == "follower":
-            self._take_share(message.header)
+            self._saving.take_share(message.header)
         return None, {}
 
     def _seek_leader(self) -> None:
@@ -713,7 +658,7 @@ class Server:
         threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
 
     def _reach_leader(self) -> None:
-        said = ""
+        last_reason = ""
         while not self._has_ended:
             try:
                 connection, _ = reach_leader(self.settings, [*self.settings.leader(), *self._leader_addresses])
@@ -722,9 +667,9 @@ class Server:
                     self._renumbered = error.servers
                     self.wake()
                     return
-                if str(error) != said:
-                    said = str(error)
-                    _warn(said)
+                if str(error) != last_reason:
+                    last_reason = str(error)
+                    _warn(last_reason)
             except (OSError, Malformed):
                 pass  # it is not there yet, or comes back
             else:
@@ -741,7 +686,7 @@ class Server:
             is_defined = self.shard.definition is not None
             follow = {"op": "follow", "after": self.shard.sequence, "is_defined": is_defined}
             self.tell(peer, follow)
-            self._report_shares()
+            self._saving.report()
             self._is_leave_asked = False
 
     def _hear_leader(self, message: Message) -> None:
@@ -760,8 +705,6 @@ class Server:
                 self._retry_waiting()
         elif header["sequence"] > self.shard.sequence:
             self._handle(header)
-            if "complete" in header:
-                self._unreported = [report for report in self._unreported if report["version"] > header["complete"]]
 
     # -- another number of servers --
 
@@ -775,7 +718,7 @@ class Server:
 
     def _take(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         """Give a connection over to whoever sends what its other end will own."""
-        self._moves.send_to(peer, _whole(message, "move"), _whole(message, "index"))
+        self._moves.send_to(peer, message.whole("move"), message.whole("index"))
         descriptor = next(descriptor for descriptor, known in self._peers.items() if known is peer)
         self._selector.unregister(self._peers.pop(descriptor).connection.socket)
         return None, {}
@@ -828,7 +771,7 @@ class Server:
         for closed in (self._woken, self._waker):
             closed.close()
         self._selector.close()
-        self._snapshots.close()
+        self._saving.close()
         self._end_journal()
 
 
@@ -850,19 +793,6 @@ _OPS: dict[str, Any] = {
     "take": Server._take,
     "moved": Server._moved,
 }
-
-
-def _texts(value: object) -> list[str]:
-    """Return a list of texts out of a header; an empty one where it is anything else."""
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
-
-
-def _whole(message: Message, name: str) -> int:
-    """Return a whole number of at least 0 out of a header. Raises Malformed."""
-    value = message.header.get(name)
-    if type(value) is not int or not 0 <= value < 2**62:
-        raise Malformed(f"{name} of a message {message.op!r} must be a whole number, and is {value!r}")
-    return value
 
 
 def _warn(text: str) -> None:

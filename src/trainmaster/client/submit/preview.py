@@ -173,7 +173,9 @@ def _stream_parts(source: Input, listing: Listing, readers: list[str]) -> dict[s
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
     """Return the job as a user would write it: a fixed number of replicas is a number."""
     roles = {
-        name: {**role, "replicas": role["replicas"]["min"]} if role["replicas"]["min"] == role["replicas"]["max"] else role
+        name: {**role, "replicas": role["replicas"]["min"]}
+        if role["replicas"]["min"] == role["replicas"]["max"]
+        else role
         for name, role in job["roles"].items()
     }
     written: dict[str, Any] = readable({**job, "roles": roles})

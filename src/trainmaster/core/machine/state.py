@@ -350,7 +350,9 @@ def first_size(job: Job, group: Group, role: str) -> int:
 def sizes_itself(state: State, role: str) -> bool:
     """Tell whether the number of the role's members follows from what they bring: no user has asked for another."""
     job = state.known_job
-    return job.scale.auto == "on" and not job.roles[role].replicas.start and not state.scaling.get(role, Scaling()).by_user
+    return (
+        job.scale.auto == "on" and not job.roles[role].replicas.start and not state.scaling.get(role, Scaling()).by_user
+    )
 
 
 def role_size(state: State, role: str) -> int:

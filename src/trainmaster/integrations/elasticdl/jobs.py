@@ -43,6 +43,8 @@ DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by pro
 Words = Mapping[str, Said]  # flag -> its value, of those that were written
 _DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # verb -> the input that is read in shards
 _KEEP_ALL = 999_999_999  # sets: all of them
+_MOST_SERVERS = 16  # to which `tm scale` may take the parameter servers, where the job begins with fewer
+_MOVED_WITHIN = "5m"  # for a server that ends, to give its rows to the others; at the job's end none is needed
 _IN_IMAGES = "/"  # the directory in which images of ElasticDL's users begin
 _ONE_WORKER = Said("1", "the one worker", False)
 _RECORDS = re.compile(r"records://\d+")
@@ -246,6 +248,12 @@ class _Builder:
             may_shrink = role == "worker" and number > 1
             self._set(("roles", role, "command"), *command(role))
             self._set(("roles", role, "replicas"), {"min": 1, "max": number} if may_shrink else number, sizes[role])
+            if (
+                role == "ps" and self.verb == TRAIN and not self.is_own_program
+            ):  # they begin with all, and change when asked
+                most = max(number, _MOST_SERVERS)
+                self._set(("roles", role, "replicas"), {"min": 1, "max": most, "start": number}, sizes[role])
+                self._set(("roles", role, "stop", "grace"), _MOVED_WITHIN, sizes[role])
         if count(self.servers) and (not self.is_own_program or self._text("launch_worker_after_ps_running") == "on"):
             self._set(("roles", "worker", "after"), {"ps": "running"}, self._said("launch_worker_after_ps_running"))
         self._set(

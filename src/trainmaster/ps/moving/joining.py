@@ -41,16 +41,16 @@ class Joining:
     def run(self) -> tuple[int, Shard | None] | None:
         """Return the number of servers of a placement that has this one, and its share where it came by a move; None after `end`."""
         print(f"ps: server {self._settings.index} waits until it may join", flush=True)
-        said = ""
+        last_reason = ""
         while not self._has_ended:
             try:
                 connection, _ = reach_leader(self._settings, self._settings.leader())
             except NotLetIn as error:
                 if self._settings.index < error.servers:
                     return error.servers, None
-                if str(error) != said:
-                    said = str(error)
-                    print(f"ps: {said}", file=sys.stderr, flush=True)
+                if str(error) != last_reason:
+                    last_reason = str(error)
+                    print(f"ps: {last_reason}", file=sys.stderr, flush=True)
             except (OSError, Malformed):
                 pass  # it is not there yet, or comes back
             else:

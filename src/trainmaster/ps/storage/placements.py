@@ -28,18 +28,18 @@ def note_servers(directory: str, index: int, job: str, servers: int) -> None:
     os.rename(f"{path}.part", path)
 
 
-def present_servers(directory: str, index: int, job: str, told: int) -> int:
-    """Return how many servers a job has: what it noted last, else what server `index` was told. As many as `index`, or fewer, where that
+def present_servers(directory: str, index: int, job: str, servers: int) -> int:
+    """Return how many servers a job has: what it noted last, else `servers`. As many as `index`, or fewer, where that
     server is none of them.
     """
     try:
         with open(_path(directory, index), encoding="utf-8") as file:
             noted = json.load(file)
         if noted["job"] == job:
-            return int(noted["servers"]) or min(told, index)
+            return int(noted["servers"]) or min(servers, index)
     except (OSError, ValueError, KeyError, TypeError):
         pass  # it has noted nothing
-    return told
+    return servers
 
 
 def _path(directory: str, index: int) -> str:

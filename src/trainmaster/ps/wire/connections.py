@@ -69,6 +69,18 @@ class Message:
     def op(self) -> str:
         return str(self.header.get("op", ""))
 
+    def whole(self, name: str) -> int:
+        """Return a whole number of at least 0 out of the header. Raises Malformed."""
+        value = self.header.get(name)
+        if type(value) is not int or not 0 <= value < 2**62:
+            raise Malformed(f"{name} of a message {self.op!r} must be a whole number, and is {value!r}")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of texts out of the header; an empty one where it is anything else."""
+        value = self.header.get(name)
+        return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
 
 class Connection:
     """One end. It waits where its socket does; on a socket that does not, `receive` returns None and `flush` False."""

@@ -1,0 +1,104 @@
+"""A server's part in checkpoints: each server writes its share, and server 0 makes one checkpoint of them."""
+
+from __future__ import annotations
+
+import os
+
+from .snapshots import Snapshots
+from .storage.checkpoints import manifests, share_name, version_folder, write_manifest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from .peers import Peer, Settings
+    from .shard import Entry, Shard
+    from .storage.checkpoints import Plain
+
+    class Host(Protocol):
+        """The server, as its checkpoints need it."""
+
+        settings: Settings
+
+        @property
+        def leader(self) -> Peer | None: ...
+
+        def add(self, entry: Entry) -> None: ...
+
+        def tell(self, peer: Peer, header: Plain) -> None: ...
+
+
+class Saving:
+    """The checkpoints that are being written. All methods are for the server's own thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._snapshots = Snapshots(host.settings.directory)
+        self._shares: dict[
+            tuple[int, int], dict[int, Plain]
+        ] = {}  # of server 0: by version and sequence, those that are written
+        self._unreported: list[Plain] = []  # shares that server 0 may not know of
+        self.unsaved = -1  # the newest version whose share could not be written
+
+    @property
+    def is_under_way(self) -> bool:
+        """Tell whether server 0 waits for shares."""
+        return bool(self._shares)
+
+    def is_writing(self, version: int) -> bool:
+        return any(version == known for known, _ in self._shares)
+
+    def begin(self, shard: Shard) -> int:
+        """Begin to write the share as it is now, and return a descriptor that can be read once that is done."""
+        if self._host.settings.index == 0:
+            self._shares[shard.version, shard.sequence] = {}
+        return self._snapshots.begin(shard)
+
+    def take_written(self, descriptor: int) -> str:
+        """Take in the end of a share's writing; returns why it failed, "" where it did not."""
+        report = {"op": "saved", "index": self._host.settings.index, **self._snapshots.end(descriptor)}
+        if "error" in report:
+            self.unsaved = report["version"]
+        if self._host.settings.index == 0:
+            self.take_share(report)
+        else:
+            self._unreported.append(report)
+            self.report()
+            self._unreported = [share for share in self._unreported if "error" not in share]
+        return f"the checkpoint of version {report['version']} failed: {report['error']}" if "error" in report else ""
+
+    def report(self) -> None:
+        """Tell server 0 of the shares that are written; again to one that came back."""
+        if self._host.leader is not None:
+            for report in self._unreported:
+                self._host.tell(self._host.leader, report)
+
+    def take_share(self, report: Plain) -> None:
+        """As server 0 hear of a share, and make a checkpoint whole with the last one."""
+        key, settings = (int(report["version"]), int(report["sequence"])), self._host.settings
+        if "error" in report:
+            self._shares.pop(key, None)
+        shares = self._shares.get(key)
+        if shares is None:
+            return
+        shares[int(report["index"])] = report["share"]
+        if len(shares) == settings.servers:
+            del self._shares[key]
+            ordered = [shares[index] for index in range(settings.servers)]
+            write_manifest(settings.directory, *key, ordered)
+            self._host.add({"complete": key[0], "made_at": key[1], "shares": ordered})
+
+    def complete(self, entry: Entry) -> None:
+        """Forget what a whole checkpoint makes needless; write its manifest where server 0 does not share this server's directory."""
+        version, settings = entry["complete"], self._host.settings
+        self._shares = {key: shares for key, shares in self._shares.items() if key[0] > version}
+        self._unreported = [report for report in self._unreported if report["version"] > version]
+        if not settings.directory or "shares" not in entry:  # one of an earlier version has none
+            return
+        share = os.path.join(version_folder(settings.directory, version), share_name(settings.index, settings.servers))
+        known = {(manifest.version, manifest.servers) for manifest in manifests(settings.directory)}
+        if os.path.exists(share) and (version, settings.servers) not in known:
+            write_manifest(settings.directory, version, entry["made_at"], entry["shares"])
+
+    def close(self) -> None:
+        self._snapshots.close()
