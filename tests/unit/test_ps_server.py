@@ -198,8 +198,7 @@ def test_bad_input_is_told_and_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(ServerError, match="this is server 1 of 2, and you look for server 0 of 2"):
             backwards.define({})
         alone = Client(group.addresses[:1], Identity(TOKEN))
-        with pytest.raises(ServerError, match="this is server 0 of 2, and you look for server 0 of 1"):
-            alone.status()
+        assert len(alone.status()) == 2  # it learns that there is another one
 
 
 def test_a_stranger_gets_nowhere(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from dataclasses import replace
 from ..runtime.pinned import serving
 from .job import BadPlace, place_of_job
 from .moving.joining import Joining
-from .peers import Settings
-from .server import Fatal, Renumbered, Server
+from .peers import Fatal, Renumbered, Settings
+from .server import Server
 from .storage.former import Unusable
 from .storage.placements import job_name, present_servers
 from .storage.restoring import CannotRestore
@@ -79,7 +79,7 @@ def main() -> int:
         place = place_of_job(options.servers)
         settings = Settings(
             place.index, place.servers, place.token, place.certificate, place.leader, options.directory or place.directory,
-            options.init, place.listen,
+            options.init, place.listen, place.told_servers,
         )  # fmt: skip
         return _serve(settings, place.certificate, place.key, place.publish, leaves=True)
     except (BadPlace, Unusable) as error:
@@ -103,9 +103,17 @@ def _serve_by_hand(options: argparse.Namespace) -> int:
         raise BadPlace(f"--token-file: {options.token_file} is empty, and would let everybody in")
     certificate, key = _read(options.certificate), _read(options.key)
     leader = tuple(options.leader)
-    servers = present_servers(options.directory, options.index, job_name(token), servers)
+    present = present_servers(options.directory, options.index, job_name(token), servers)
     settings = Settings(
-        options.index, servers, token, certificate, lambda: leader, options.directory, options.init, options.listen
+        options.index,
+        present,
+        token,
+        certificate,
+        lambda: leader,
+        options.directory,
+        options.init,
+        options.listen,
+        servers,
     )
     return _serve(settings, certificate, key, leaves=options.leave)
 

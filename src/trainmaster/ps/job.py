@@ -50,6 +50,7 @@ class Place:
 
     index: int
     servers: int
+    told_servers: int  # by the command, at the job's beginning
     token: str
     certificate: str
     key: str
@@ -107,8 +108,9 @@ def place_of_job(servers: int = 0) -> Place:
             raise BadPlace(f"the file of peers does not have this task, {task.key}")
         listen.append(_joined(str(peers[task.index]["address"]), port))
     directory = _directory()
-    servers = present_servers(directory, task.index, job_name(token), servers or task.world)
-    place = Place(task.index, servers, token, certificate, key, listen, directory)
+    told_servers = servers or task.world
+    servers = present_servers(directory, task.index, job_name(token), told_servers)
+    place = Place(task.index, servers, told_servers, token, certificate, key, listen, directory)
     if task.index < servers:
         _refuse_if_lost(task, place)
     return place

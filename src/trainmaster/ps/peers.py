@@ -1,4 +1,4 @@
-"""Whom a server speaks with, and how it runs."""
+"""How a server runs, whom it speaks with, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .shard import Shard
     from .wire.connections import Connection, Message
 
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class Settings:
     """How a server runs. `addresses`: where it serves. `leader`: returns the addresses of server 0. `directory`: of checkpoints and logs;
     "": it keeps none, and what it has ends with it. `initial`: a directory of a former job's checkpoints, the newest of which is the state
-    of a server that has none.
+    of a server that has none. `told_servers`: how many there are by the server's command, which is of the job's beginning.
     """
 
     index: int
@@ -26,6 +27,7 @@ class Settings:
     directory: str = ""
     initial: str = ""
     addresses: Sequence[str] = ()
+    told_servers: int = 0
 
 
 @dataclass(eq=False)
@@ -46,3 +48,15 @@ class Peer:
     is_leaving: bool = False
     waiting: list[Message] = field(default_factory=list)  # at most one message, for a step of the order
     is_watched_for_room: bool = False
+
+
+class Fatal(RuntimeError):
+    """The server cannot go on; the message says why."""
+
+
+class Renumbered(Exception):
+    """There are `servers` servers now, and not as many as the server was told. `shard`: its share, where it came by a move."""
+
+    def __init__(self, servers: int, shard: Shard | None = None) -> None:
+        super().__init__(f"there are {servers} servers now")
+        self.servers, self.shard = servers, shard

@@ -1,7 +1,7 @@
 """One parameter server: a loop of one thread over its connections, that answers pulls, keeps drafts and handles the order.
 
-Every message has one answer, but those between servers. What a message waits for (a version, a definition, the end of a change of the
-number of servers) is looked at again after each step of the order; a message that waits holds up nobody else.
+Every message has one answer, but those between servers. What a message waits for (a version, a definition) is looked at again after each
+step of the order; a message that waits holds up nobody else.
 
     hello {token, task, attempt, index, servers, leader?}
                                                     welcome {version, is_defined}; with role "server": entries follow. `leader`: the
@@ -47,7 +47,7 @@ from .. import runtime
 from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
-from .peers import Peer
+from .peers import Fatal, Peer, Renumbered
 from .saving import Saving
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
@@ -79,22 +79,11 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # s that a stranger has
 STRANGERS = 64  # connections without a token; of more, the oldest is closed
 LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a checkpoint is made though nobody asks
+_ROLES = ("worker", "server", "heir")  # of a hello
 _EVERY = 1.0  # s between two looks at strangers and figures
 _AGAIN = 0.1  # s until server 0 is looked for again
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
-
-
-class Fatal(RuntimeError):
-    """The server cannot go on; the message says why."""
-
-
-class Renumbered(Exception):
-    """There are `servers` servers now, and not as many as the server was told. `shard`: its share, where it came by a move."""
-
-    def __init__(self, servers: int, shard: Shard | None = None) -> None:
-        super().__init__(f"there are {servers} servers now")
-        self.servers, self.shard = servers, shard
 
 
 class Server:
@@ -339,7 +328,8 @@ class Server:
         self._moves.is_broken |= peer.role in ("follower", "newcomer")
         if peer is self.leader:
             self.leader = None
-            self._seek_leader()
+            if not self.shard.placed:  # else it has gone on, and so does this server
+                self._seek_leader()
 
     def _refuse(self, peer: Peer, why: str, **more: Any) -> None:
         with contextlib.suppress(Closed):
@@ -356,9 +346,7 @@ class Server:
             self._refuse(peer, "the token is not this job's")
             return
         task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
-        if not isinstance(task, str) or type(attempt) is not int or type(own) is not int:
-            raise Malformed("no hello")
-        if role not in ("worker", "server", "heir"):
+        if type(task) is not str or type(attempt) is not int or type(own) is not int or role not in _ROLES:
             raise Malformed("no hello")
         is_newcomer = role == "server" and own >= settings.servers
         asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
@@ -584,7 +572,7 @@ class Server:
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
         if self._is_settling:
-            note_servers(self.settings.directory, self.settings.index, self._job, self.settings.servers)
+            self._note(self.settings.servers)
         self._is_settling = False
         self.shard.initial = {}
         directory, settings = self.settings.directory, self.settings
@@ -654,7 +642,7 @@ class Server:
         return None, {}
 
     def _seek_leader(self) -> None:
-        """Connect to server 0, in a thread: it may take a while to come back."""
+        """Connect to server 0, in a thread."""
         threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
 
     def _reach_leader(self) -> None:
@@ -712,6 +700,9 @@ class Server:
         self._lead("knows where the others are")
         return {"servers": self.settings.servers, "addresses": self._moves.addresses()}, {}
 
+    def _note(self, servers: int) -> None:
+        note_servers(self.settings.directory, self.settings.index, self._job, self.settings.told_servers, servers)
+
     def _leave(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         peer.is_leaving = self._moves.is_due = True
         return None, {}
@@ -756,7 +747,7 @@ class Server:
         shard, why = self._moves.arrived()
         self._end_journal()
         if settings.index >= servers:
-            note_servers(settings.directory, settings.index, self._job, 0)
+            self._note(0)
             print(f"ps: server {settings.index} has given its rows to the other {servers}", flush=True)
         elif shard is None:
             raise Fatal(f"the last part of the rows that were moved here is missing ({why})")

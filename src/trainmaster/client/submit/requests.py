@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import Request
 
 
 def requests(job: Job) -> list[Request]:
-    """Return the containers that the job asks for, at its largest."""
+    """Return the containers that the job asks for, at its largest, as long as nobody scales it."""
     from trainmaster.core.machine.state import State, populate
     from trainmaster.master.orders import Orders
 
     state = State(id="x")
     populate(state, job)
     orders = Orders(job, {})
-    return [orders.request(state, key, 1) for key in state.tasks]
+    return [
+        orders.request(state, task.key, 1)
+        for name, role in job.roles.items()
+        for task in islice(state.tasks_of(name), role.replicas.most)
+    ]
 
 
 def at_once(job: Job) -> list[Request]:

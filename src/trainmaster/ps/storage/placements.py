@@ -15,31 +15,31 @@ def job_name(token: str) -> str:
     return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
 
 
-def note_servers(directory: str, index: int, job: str, servers: int) -> None:
-    """Note how many servers a job has; 0: server `index` is none of them. Without a directory nothing is noted."""
+def note_servers(directory: str, index: int, job: str, told_servers: int, servers: int) -> None:
+    """Note how many servers a job has whose command says `told_servers`; 0: server `index` is none of them. Where there is a directory."""
     if not directory:
         return
     path = _path(directory, index)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump({"job": job, "servers": servers}, file)
+        json.dump({"job": job, "told": told_servers, "servers": servers}, file)
         file.flush()
         os.fsync(file.fileno())
     os.rename(f"{path}.part", path)
 
 
-def present_servers(directory: str, index: int, job: str, servers: int) -> int:
-    """Return how many servers a job has: what it noted last, else `servers`. As many as `index`, or fewer, where that
-    server is none of them.
+def present_servers(directory: str, index: int, job: str, told_servers: int) -> int:
+    """Return how many servers a job has whose command says `told_servers`: what was noted last, else that. As many as `index`, or fewer,
+    where server `index` is none of them.
     """
     try:
         with open(_path(directory, index), encoding="utf-8") as file:
             noted = json.load(file)
-        if noted["job"] == job:
-            return int(noted["servers"]) or min(servers, index)
+        if (noted["job"], noted["told"]) == (job, told_servers):
+            return int(noted["servers"]) or min(told_servers, index)
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # it has noted nothing
-    return servers
+        pass  # nothing is noted
+    return told_servers
 
 
 def _path(directory: str, index: int) -> str:

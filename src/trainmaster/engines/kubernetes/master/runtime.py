@@ -76,7 +76,7 @@ def agents(payload: Mapping[str, Any], job: Job) -> dict[str, Any]:
     """Return the fields that agents get beyond those of all hosts in containers. `payload`: the master's."""
     if payload["storage_of_agents"]:
         return {}
-    few = sum(role.replicas.max for role in job.roles.values()) <= FEW
+    few = sum(role.replicas.most for role in job.roles.values()) <= FEW
     return {"storage": "", "log_end": KEPT_WELL if few else 0}
 
 
