@@ -89,8 +89,11 @@ def test_the_job_file_of_a_command_is_the_same_job(engine: Engine, zoo: Path) ->
 
 @pytest.mark.full
 def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) -> None:
-    program = "from trainmaster import runtime; print('read', sum(1 for row in runtime.shards('training')), flush=True)"
-    (zoo / "program.py").write_text(program)
+    (zoo / "program.py").write_text(
+        "import os\nfrom trainmaster import runtime\n"
+        "print('read', sum(1 for row in runtime.shards('training')), flush=True)\n"
+        "print('worker', os.environ['WORKER_ID'], 'of', os.environ['WORKER_NUM'], 'at', os.environ['MY_POD_IP'], flush=True)\n"
+    )
     words = [
         "--training_data",
         "data/train",
@@ -104,3 +107,4 @@ def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) 
     done = engine.tm("train", *words, *SMALL, "--engine", engine.name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "read 4002" in done.stdout, "two epochs of 2000 rows and a header"
+    assert re.search(r"worker 0 of 1 at [\d.]+\n", done.stdout), "as ElasticDL's programs expect"

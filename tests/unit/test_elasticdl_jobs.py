@@ -287,6 +287,13 @@ def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
     assert value(job("--num_ps_pods=2", verb="predict"), "roles.ps.replicas.max") == 2
 
 
+def test_a_program_has_the_variables_of_elasticdl_s_programs() -> None:
+    shown = value(job(PROGRAM, "--num_workers=3", "--num_evaluators=1", "--envs=MY_POD_IP=here"), "roles")
+    assert shown["worker"]["env"] == {"WORKER_NUM": "3", "WORKER_ID": "{index}", "MY_POD_IP": "here"}
+    assert shown["evaluator"]["env"] == {"WORKER_NUM": "3", "MY_POD_IP": "here"}
+    assert value(job(), f"{W}.env") == {}, "a model file has no program of its own"
+
+
 def test_one_worker_evaluates_and_several_predict() -> None:
     assert value(job("--num_workers=3", verb="evaluate"), f"{W}.replicas.max") == 1
     assert "--num_workers: one worker evaluates all data" in job("--num_workers=3", verb="evaluate").remarks

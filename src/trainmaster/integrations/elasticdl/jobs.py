@@ -322,6 +322,9 @@ class _Builder:
     def _variables(self) -> None:
         own = values.variables(self.words["envs"]) if self._has("envs") else {}
         for role in self.roles:
+            for name, value in self._their_variables(role).items():
+                if name not in own:
+                    self._set(("roles", role, "env", name), value, self.workers)
             for name, value in own.items():
                 self._set(("roles", role, "env", name), value, self.words["envs"])
         if not self._has("populate_env_names"):
@@ -336,6 +339,16 @@ class _Builder:
         for role in self.roles:
             for name in names:
                 self._set(("roles", role, "env", name), None, option)
+
+    def _their_variables(self, role: str) -> dict[str, str]:
+        """Return the variables that ElasticDL's master gave the programs of users, but for MASTER_ADDR: its master is not here.
+
+        The agent fills in `{index}` and `{address}`.
+        """
+        if not self.is_own_program:
+            return {}
+        worker = {"WORKER_ID": "{index}"} if role == "worker" else {}
+        return {"WORKER_NUM": self.workers.text, **worker, "MY_POD_IP": "{address}"}
 
     def _restarts(self) -> None:
         """Set which tasks restart, and how often. Workers with a state of their own go back to a checkpoint together."""
