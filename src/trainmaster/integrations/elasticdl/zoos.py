@@ -72,11 +72,14 @@ def training_commands(folder: Path, model: str) -> list[str]:
         script, place = f"{model}/data.py data", "data"
     else:
         script, place = f"data.py {data}", f"data/{data}"
+    flags = (
+        f"--distribution_strategy Local --minibatch_size {batch} --num_epochs {epochs}"
+        f" --training_data {place}/train --validation_data {place}/test --output model"
+    )
     return [
         *([f"cd {shlex.quote(str(folder))}"] if folder.resolve() != Path.cwd() else []),
         f"python {script}",
-        f"tm train --model_zoo . --model_def {name} --distribution_strategy Local --minibatch_size {batch} --num_epochs {epochs}"
-        f" --training_data {place}/train --validation_data {place}/test --output model",
+        f"tm train --model_zoo . --model_def {name} {flags}",
     ]
 
 
