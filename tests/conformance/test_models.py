@@ -112,6 +112,9 @@ def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) 
 
 
 OWN = """
+import os
+import signal
+
 from points import *
 
 COUNTS = {"first": (0, 70), "second": (1000, 45), "third": (500, 85)}
@@ -133,6 +136,22 @@ class Points:
 
 def custom_data_reader(data_origin, records_per_task=None):
     return Points(data_origin, records_per_task)
+
+
+class Dying:
+    count = 0
+
+    def set_model(self, model):
+        pass
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count == 4 and (os.environ["TRAINMASTER_INDEX"], os.environ["TRAINMASTER_ATTEMPT"]) == ("1", "1"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def callbacks():
+    return [Dying()]
 
 
 class PredictionOutputsProcessor:
@@ -160,9 +179,10 @@ def test_two_workers_share_the_records_of_a_reader_of_the_model_file_s_own(engin
         assert audit["ok"], audit
         return int(audit["inputs"][0]["records"])
 
-    trained = counted("train", "--training_data", "nowhere", "--distribution_strategy", "AllreduceStrategy", "--num_epochs", "3",
+    trained = counted("train", "--training_data", "nowhere", "--distribution_strategy", "AllreduceStrategy", "--num_epochs", "12",
                       "--output", "model")  # fmt: skip
-    assert trained == 3 * 200
+    assert trained == 12 * 200, "though one was killed in the middle"
+    assert engine.jobs[-1].task("worker:1")["attempt"] == 2
     assert {event["task"] for event in engine.jobs[-1].told("shards-done")} == {"worker:0", "worker:1"}
     assert (
         counted("predict", "--prediction_data", "nowhere", "--checkpoint_dir_for_init", "model", "--output", "out")

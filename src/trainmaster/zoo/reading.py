@@ -65,7 +65,7 @@ def records_of(name: str, flags: dict[str, Any], parts: ModelFile, params: dict[
 
 def records_per_task(flags: dict[str, Any]) -> int:
     """Return the records of a shard, as ElasticDL counts them."""
-    return int(flags["minibatch_size"] * flags["num_minibatches_per_task"])
+    return int(flags["minibatch_size"]) * int(flags["num_minibatches_per_task"])
 
 
 def _arguments(
