@@ -59,8 +59,12 @@ def whole_of(name: str, flags: dict[str, Any], parts: ModelFile, params: dict[st
 
 
 def records_of(name: str, flags: dict[str, Any], parts: ModelFile, params: dict[str, Any]) -> int:
-    """Return the number of records of a custom reader. Raises BadModel."""
-    return SharedReader(*_arguments(name, flags, parts, params)).count
+    """Return the number of records of a custom reader. Raises BadModel, also where there are none."""
+    count = SharedReader(*_arguments(name, flags, parts, params)).count
+    if not count:
+        place = place_of(parts.path, parts.custom_data_reader)
+        raise BadModel("create_shards() of the custom_data_reader gives no records", place=place)
+    return count
 
 
 def records_per_task(flags: dict[str, Any]) -> int:

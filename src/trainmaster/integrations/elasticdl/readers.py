@@ -57,8 +57,8 @@ def counted_url(words: Sequence[str], data: str) -> str:
         return f"records://{answer['records']}/{answer['size']}"
     except (ValueError, LookupError, TypeError):
         lines = process.stderr.strip().splitlines() or [f"{python} ended with status {process.returncode}"]
-        said = next((line for line in lines if line.startswith("error: ")), lines[-1])
-        raise _unknown(said.removeprefix("error: "), data) from None
+        message = next((line for line in lines if line.startswith("error: ")), lines[-1])
+        raise _unknown(message.removeprefix("error: "), data) from None
 
 
 def _unknown(why: str, data: str) -> BadInput:

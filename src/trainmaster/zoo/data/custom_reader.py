@@ -96,7 +96,7 @@ class SharedReader(_Reader):
     def __init__(self, make: Any, place: str, records_per_task: int, params: dict[str, Any]) -> None:
         super().__init__(make, place, records_per_task, params)
         self._ends = list(accumulate(count for _, _, count in self.rows))
-        self.count = self._ends[-1]
+        self.count = int(self._ends[-1])
 
     def records(self, shard: Any) -> Iterator[Any]:
         """Yield the records of a range of numbers. Raises BadModel where the reader gives others than it is asked for."""
