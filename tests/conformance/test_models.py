@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,10 @@ def zoo(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Path:
     return engine.folder
 
 
-def tm(engine: Engine, *words: str) -> subprocess.CompletedProcess[str]:
+def tm(engine: Engine, *words: str, model: Sequence[str] = MODEL) -> subprocess.CompletedProcess[str]:
     """A command that runs a job; what it started is taken down with the engine."""
     folder = Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs")
-    done = engine.tm(*words, *MODEL, *SMALL, "--engine", engine.name)
+    done = engine.tm(*words, *model, *SMALL, "--engine", engine.name)
     known = {job.id for job in engine.jobs}
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     engine.jobs += [Submitted(trainmaster.attach(name)) for name in names if name not in known]
@@ -89,8 +90,11 @@ def test_the_job_file_of_a_command_is_the_same_job(engine: Engine, zoo: Path) ->
 
 @pytest.mark.full
 def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) -> None:
-    program = "from trainmaster import runtime; print('read', sum(1 for row in runtime.shards('training')), flush=True)"
-    (zoo / "program.py").write_text(program)
+    (zoo / "program.py").write_text(
+        "import os\nfrom trainmaster import runtime\n"
+        "print('read', sum(1 for row in runtime.shards('training')), flush=True)\n"
+        "print('worker', os.environ['WORKER_ID'], 'of', os.environ['WORKER_NUM'], 'at', os.environ['MY_POD_IP'], flush=True)\n"
+    )
     words = [
         "--training_data",
         "data/train",
@@ -104,3 +108,84 @@ def test_a_program_of_one_s_own_has_the_data_service(engine: Engine, zoo: Path) 
     done = engine.tm("train", *words, *SMALL, "--engine", engine.name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "read 4002" in done.stdout, "two epochs of 2000 rows and a header"
+    assert re.search(r"worker 0 of 1 at [\d.]+\n", done.stdout), "as ElasticDL's programs expect"
+
+
+OWN = """
+import os
+import signal
+
+from points import *
+
+COUNTS = {"first": (0, 70), "second": (1000, 45), "third": (500, 85)}
+
+
+class Points:
+    def __init__(self, data_origin, records_per_task):
+        assert data_origin == "nowhere" and records_per_task == 24
+
+    def create_shards(self):
+        return COUNTS
+
+    def read_records(self, task):
+        start, count = COUNTS[task.shard.name]
+        assert start <= task.shard.start < task.shard.end <= start + count
+        for number in range(task.shard.start, task.shard.end):
+            yield [number / 2000, 0.1, number % 2]
+
+
+def custom_data_reader(data_origin, records_per_task=None):
+    return Points(data_origin, records_per_task)
+
+
+class Dying:
+    count = 0
+
+    def set_model(self, model):
+        pass
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count == 4 and (os.environ["TRAINMASTER_INDEX"], os.environ["TRAINMASTER_ATTEMPT"]) == ("1", "1"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def callbacks():
+    return [Dying()]
+
+
+class PredictionOutputsProcessor:
+    def process(self, predictions, worker_id):
+        pass
+"""
+
+
+@pytest.mark.full
+def test_two_workers_share_the_records_of_a_reader_of_the_model_file_s_own(engine: Engine, zoo: Path) -> None:
+    (zoo / "zoo/points/own.py").write_text(OWN)
+    model = [
+        *MODEL[:2],
+        "--model_def",
+        "points.own.custom_model",
+        "--minibatch_size",
+        "8",
+        "--num_minibatches_per_task",
+        "3",
+    ]
+
+    def counted(*words: str) -> int:
+        tm(engine, *words, "--num_workers", "2", "--set", "roles.worker.replicas=2", model=model)
+        audit = json.loads(engine.tm("audit", engine.jobs[-1].id, "--json").stdout)
+        assert audit["ok"], audit
+        return int(audit["inputs"][0]["records"])
+
+    trained = counted("train", "--training_data", "nowhere", "--distribution_strategy", "AllreduceStrategy", "--num_epochs", "12",
+                      "--output", "model")  # fmt: skip
+    assert trained == 12 * 200, "though one was killed in the middle"
+    assert engine.jobs[-1].task("worker:1")["attempt"] == 2
+    assert {event["task"] for event in engine.jobs[-1].told("shards-done")} == {"worker:0", "worker:1"}
+    assert (
+        counted("predict", "--prediction_data", "nowhere", "--checkpoint_dir_for_init", "model", "--output", "out")
+        == 200
+    )
+    assert sum(len(file.read_text().splitlines()) for file in zoo.glob("out/*/*.jsonl")) == 200

@@ -53,6 +53,24 @@ def test_model_reaches_its_figure(model: str) -> None:
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["points", "iris", "heart", "clicks"])
+def test_the_commands_that_zoo_init_prints_work_word_for_word(name: str, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False, timeout=LIMIT,
+        )  # fmt: skip
+
+    begun = run(f"tm zoo init zoo --model {name}")
+    done = run(" && ".join(begun.stderr.splitlines()[1:]))
+    assert done.returncode == 0, f"{begun.stderr}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+    assert "Evaluation metrics[step=" in done.stdout
+    assert "not stored" not in done.stdout + done.stderr, "Keras's export has a directory of nothing"
+    assert "_SUCCESS" in os.listdir(tmp_path / "zoo/model")
+
+
 def test_page_states_the_figures() -> None:
     stated = {}
     for line in (ZOO / "README.md").read_text().splitlines():

@@ -100,6 +100,7 @@ def iris() -> None:
     loaded = keras.saving.load_model(directory / "iris" / "model.keras")
     saved = tf.saved_model.load(str(directory / "iris" / "saved_model"))
     others = [loaded.predict(features, verbose=0), saved.serve(features).numpy()]
+    facts["exported"] = sorted(os.listdir(directory / "iris" / "saved_model"))
     facts["differences"] = [float(abs(other - numpy.array(written)).max()) for other in others]
 
 

@@ -102,7 +102,7 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "training_data": (["--training_data=data/*.csv"], "local", {"inputs.training.url": "TMP/data/*.csv", "inputs.training.as": "shards"}),
     "validation_data": (["--validation_data=data"], "local", {"inputs.validation.url": "TMP/data", "inputs.validation.as": "mount"}),
     "num_minibatches_per_task": (["--training_data=records://1000", "--num_minibatches_per_task=4"], "local",
-                                 {"inputs.training.url": "records://1000/256"}),
+                                 {"inputs.training.url": "records://1000/256", "inputs.training.shard_records": 0}),
     "num_epochs": (["--num_epochs=3"], "local", {"inputs.training.epochs": 3}),
     "distribution_strategy": ([ALLREDUCE], "local", {f"{W}.replicas": {"min": 1, "max": 2}, f"{W}.restart.scope": "task"}),
     "checkpoint_dir": (["--checkpoint_dir=saved"], "local", {"checkpoint.url": "TMP/saved", "checkpoint.keep": 999_999_999}),
@@ -285,6 +285,76 @@ def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
     assert "--num_ps_pods: Local has no servers" in job("--num_ps_pods=1").remarks
     assert "ps" not in job(verb="evaluate").described.job.roles
     assert value(job("--num_ps_pods=2", verb="predict"), "roles.ps.replicas.max") == 2
+
+
+def test_a_program_has_the_variables_of_elasticdl_s_programs() -> None:
+    shown = value(job(PROGRAM, "--num_workers=3", "--num_evaluators=1", "--envs=MY_POD_IP=here"), "roles")
+    assert shown["worker"]["env"] == {"WORKER_NUM": "3", "WORKER_ID": "{index}", "MY_POD_IP": "here"}
+    assert shown["evaluator"]["env"] == {"WORKER_NUM": "3", "MY_POD_IP": "here"}
+    assert value(job(), f"{W}.env") == {}, "a model file has no program of its own"
+
+
+READER = """
+class Own:
+    def __init__(self, data_origin, records_per_task, count=10):
+        self.count = int(count)
+
+    def create_shards(self):
+        return {"a": (0, self.count), "b": (5, 20)}
+
+    def read_records(self, task):
+        yield from range(task.shard.start, task.shard.end)
+
+
+custom_data_reader = Own
+
+
+def loss(labels, predictions):
+    pass
+
+
+def optimizer():
+    pass
+
+
+def feed(dataset, mode, metadata):
+    pass
+"""
+
+
+def test_workers_share_the_records_of_a_reader_of_the_model_file_s_own(zoo: Path) -> None:
+    with (zoo / "zoo/iris/dnn.py").open("a") as file:
+        file.write(READER)
+    shared = job(
+        ALLREDUCE, "--training_data=of nobody", "--minibatch_size=4", "--num_minibatches_per_task=2", "--num_epochs=3"
+    )
+    assert value(shared, "inputs.training.url") == "records://30/8"
+    assert value(shared, "inputs.training.as") == "shards"
+    assert value(shared, "inputs.training.epochs") == 3
+    assert worker_flag(shared, "training_data") == "of nobody"
+    assert worker_flag(shared, "num_minibatches_per_task") == "2"
+    more = job("--data_reader_params=count=100", "--custom_data_reader=Own", verb="predict")
+    assert value(more, "inputs.prediction.url") == "records://120/512"
+    assert value(job(), "inputs.training.url") == f"{zoo}/data", "one worker alone needs no number"
+    message = refused(ALLREDUCE, "--data_reader_params=coumt=3")
+    assert "it does not say here how many there are: " in message
+    assert "coumt" in message
+    assert "--set inputs.training.url=records://COUNT/SIZE" in message
+
+
+def test_shards_of_files_have_the_records_of_elasticdl_s_tasks() -> None:
+    assert value(job("--minibatch_size=16", "--num_minibatches_per_task=4"), "inputs.training.shard_records") == 64
+    assert value(job(), "inputs.training.shard_records") == 0, "by the size of the data where nothing is said"
+
+
+def test_the_number_of_a_reader_s_records_may_be_said(zoo: Path) -> None:
+    words = [
+        word.removeprefix("--").partition("=") for word in (*BASIC["train"][:2], ALLREDUCE, "--custom_data_reader=Own")
+    ]
+    said = {name: Said(value, f"flag --{name}") for name, _, value in words}
+    told = translated("train", said, Options("local", sets=(Said("inputs.training.url=records://70/7", "flag --set"),)))
+    assert value(told, "inputs.training.url") == "records://70/7"
+    assert value(told, "inputs.training.as") == "shards"
 
 
 def test_one_worker_evaluates_and_several_predict() -> None:

@@ -18,6 +18,26 @@ from trainmaster.elasticdl import fingerprints
 PROGRAM = Path(__file__).parents[1] / "programs" / "elasticdl_layers.py"
 LIMIT = 300.0  # s
 
+# Load what `PROGRAM` has saved, in a Python with Keras and TensorFlow in which nothing of ours can be imported, or with the layers.
+LOAD = """\
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+directory, has_layers = sys.argv[1], sys.argv[2] == "layers"
+if not has_layers:
+    sys.modules["trainmaster"] = None
+import keras, numpy, tensorflow as tf
+if has_layers:
+    import trainmaster.elasticdl.preprocessing
+words = tf.constant([["a,b"], ["c"], [""]])
+try:
+    rows = keras.saving.load_model(f"{directory}/strings.keras")(words).numpy().tolist()
+    fault = ""
+except Exception as error:
+    rows, fault = None, str(error)
+saved = tf.saved_model.load(f"{directory}/exported")
+print(json.dumps({"keras": rows, "fault": fault, "saved": saved.serve(words).numpy().tolist()}))
+"""
+
 pytestmark = pytest.mark.xdist_group("elasticdl-layers")  # the fixtures are made once
 
 
@@ -26,7 +46,7 @@ def outcome(backend: str, directory: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return {**result, "directory": str(directory)}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +110,23 @@ def test_plain_keras_saves_and_loads_them(numbers: dict[str, Any], strings: dict
 def test_tensorflow_alone_runs_what_is_exported(strings: dict[str, Any]) -> None:
     before, after = strings["exported"]
     assert after == [pytest.approx(row) for row in before]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("present", ["layers", "nothing of ours"])
+def test_a_keras_file_needs_the_layers_and_a_saved_model_nothing_of_ours(
+    present: str, with_tensorflow: dict[str, Any]
+) -> None:
+    command = [sys.executable, "-c", LOAD, with_tensorflow["directory"], present]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    strings = with_tensorflow["strings"]
+    assert loaded["saved"] == [pytest.approx(row) for row in strings["exported"][0]]
+    if present == "layers":
+        assert loaded["keras"] == [pytest.approx(row) for row in strings["saved"][0]]
+    else:
+        assert "Could not locate class 'ToRagged'" in loaded["fault"]
 
 
 @pytest.mark.full

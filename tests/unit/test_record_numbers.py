@@ -1,6 +1,9 @@
-"""An input that is a number of records, and no files: its shards are ranges of their numbers, each given out once an epoch."""
+"""Shards by numbers of records: those of an input that has no files, and those of files whose job says how many records a shard has."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from trainmaster.core.spec.job import Input
 from trainmaster.data.sources import list_input
 from trainmaster.master.steps import shard_listing
 from trainmaster.runtime import shards
+from trainmaster.runtime.formats import recordio
 from trainmaster.runtime.reading import Reader
 
 
@@ -49,3 +53,38 @@ def test_what_is_no_number_of_records_is_refused(url: str, as_: str, message: st
     with pytest.raises(BadInput, match=message) as refused:
         list_input(Input("train", url, as_=as_))
     assert refused.value.place.startswith("inputs.train.")
+
+
+def records_of_shards(**keys: Any) -> list[list[Any]]:
+    """Return the records of each shard of an input."""
+    source = Input("train", as_="shards", **keys)
+    table = ShardTable.from_listing(shard_listing(source, list_input(source)), name="train")
+    reader = Reader("utf-8", "strict")
+    return [list(reader.records(*table.shard(number)[1:])) for number in range(table.count)]
+
+
+def test_lines_are_cut_by_their_mean_length(tmp_path: Path) -> None:
+    lines = [f"{number:03} {'x' * (number % 10)}" for number in range(1000)]
+    (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
+    parts = records_of_shards(url=str(tmp_path), shard_records=50)
+    assert [line for part in parts for line in part] == lines
+    assert len(parts) == 20
+    assert all(48 <= len(part) <= 52 for part in parts)
+    assert len(records_of_shards(url=str(tmp_path))) == 1, "of 16 KiB at least"
+
+
+def test_recordio_is_cut_behind_the_chunk_that_completes_a_shard(tmp_path: Path) -> None:
+    records = [b"%03d" % number for number in range(100)]
+    with recordio.Writer(tmp_path / "a.recordio", chunk=3 * 7) as writer:  # 7 records
+        for record in records:
+            writer.write(record)
+    parts = records_of_shards(url=str(tmp_path), shard_records=20)
+    assert [record for part in parts for record in part] == records
+    assert {len(part) for part in parts[:-1]} == {21}
+
+
+def test_what_cannot_be_cut_by_records_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n" + "1\n" * 100)
+    assert [len(part) for part in records_of_shards(url=str(tmp_path), shard_records=10, format="csv")] == [100]
+    with pytest.raises(BadInput, match="the URL says how many records a shard has"):
+        records_of_shards(url="records://100/10", shard_records=20)

@@ -48,11 +48,9 @@ def cut(url: str, key: str = "", **environ: str) -> File:
 
 def cut_here(url: str, rows: int, key: str = "") -> File:
     """The table, cut in this process into shards of `rows` rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql, "_FEWEST", rows)
-        table = sql.Table(sqlalchemy, url)
-        answer = json.loads(json.dumps(table.cut(key)))
-        table.close()
+    table = sql.Table(sqlalchemy, url)
+    answer = json.loads(json.dumps(table.cut(key, rows)))
+    table.close()
     return File(answer["path"], answer["end"], kind=TABLE, cuts=tuple(answer["cuts"]))
 
 
@@ -304,3 +302,9 @@ def test_a_missing_driver_is_named_with_its_package(tmp_path: Path) -> None:
 def test_a_shard_is_named_by_its_keys() -> None:
     shard = {"path": "sqlite:////a.db?table=t&key=id", "kind": "table", "start": 1000, "end": 2000}
     assert place_words(shard) == "sqlite:////a.db?table=t&key=id, keys 1,000 to 1,999"
+
+
+def test_a_job_says_how_many_rows_a_shard_has(tmp_path: Path) -> None:
+    url = sqlite(tmp_path / "x.db", rows=[(number, "a") for number in range(1, 100)])
+    file = tables.cut(Input("train", url, as_="shards", shard_records=20), os.environ, 60.0)
+    assert file.cuts == (1, 21, 41, 61, 81)

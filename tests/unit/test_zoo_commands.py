@@ -5,7 +5,7 @@ they were called with.
 from __future__ import annotations
 
 import json
-import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from trainmaster.cli.tm import tm
 from trainmaster.core.errors import BadInput
 from trainmaster.integrations.elasticdl import zoos
+from trainmaster.zoo.model_file import locate
 
 STAND_IN = """\
 #!/bin/sh
@@ -80,9 +81,26 @@ def test_a_zoo_begins_with_a_model_its_test_and_a_recipe(model: str, machine: Pa
     assert recipe.splitlines()[-1] == "COPY . /model_zoo"
     assert "COPY requirements.txt /tmp/requirements.txt" in recipe
     assert (machine / "zoo/requirements.txt").read_text().strip()
-    [named, *_] = re.findall(r"\b([a-z]+)\.(\w+)\.custom_model", (machine / f"zoo/{model}/test_{model}.py").read_text())
-    file = compile((machine / f"zoo/{named[0]}/{named[1]}.py").read_text(), model, "exec")
-    assert "custom_model" in file.co_names
+
+
+@pytest.mark.parametrize("model", zoos.models())
+def test_the_printed_commands_name_what_was_written(model: str, machine: Path) -> None:
+    """They are run word for word in `tests/frameworks/test_zoo_models.py`."""
+    printed = says("zoo", "init", "a zoo", "--model", model).stderr.splitlines()
+    assert printed[0] == "train it, where requirements.txt is installed:"
+    enter, write, train = (shlex.split(line) for line in printed[1:])
+    assert enter == ["cd", "a zoo"]
+    assert write[0] == "python"
+    assert (machine / "a zoo" / write[1]).is_file()
+    zoo, definition = (train[train.index(flag) + 1] for flag in ("--model_zoo", "--model_def"))
+    file, _, function = locate(str(machine / "a zoo" / zoo), definition, "model_def")
+    assert function in compile(Path(file).read_text(), file, "exec").co_names
+
+
+def test_commands_are_printed_for_the_present_directory_too(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "empty").mkdir()
+    monkeypatch.chdir(machine / "empty")
+    assert says("zoo", "init").stderr.splitlines()[1] == "  python points/data.py data"
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(machine: Path) -> None:

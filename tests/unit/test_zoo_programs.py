@@ -110,6 +110,7 @@ def test_a_feed_that_repeats_or_caches_is_refused(with_tensorflow: dict[str, Any
 def test_an_export_is_loaded_by_plain_keras_and_tensorflow(with_tensorflow: dict[str, Any]) -> None:
     assert len(with_tensorflow["differences"]) == 2
     assert max(with_tensorflow["differences"]) < 1e-5
+    assert "assets" not in with_tensorflow["exported"], "a job would tell that an empty directory is not stored"
     assert with_tensorflow["exported by callback"] == ["model.keras", "saved_model"]
 
 

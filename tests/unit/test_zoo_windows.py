@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.zoo.data.batches import batches, window_batches
+from trainmaster.zoo.data.custom_reader import SharedReader
 from trainmaster.zoo.data.records import Windows
+from trainmaster.zoo.errors import BadModel
 
 
 class Form:
@@ -133,3 +136,41 @@ def test_a_batch_that_is_told_to_be_used_ends_its_shards_at_once(rows: list[list
         batch.used()
         assert {number for number, _ in batch.features if not left[number]} <= done, "before the next one is asked for"
     assert done == {*left}
+
+
+class Own:
+    """A reader of a model file's own. `excess`: the records that it gives beyond those of its task."""
+
+    def __init__(self, data_origin: str, records_per_task: int, shards: Any, excess: int = 0) -> None:
+        self._shards, self._excess = shards, excess
+
+    def create_shards(self) -> Any:
+        return self._shards
+
+    def read_records(self, task: Any) -> Iterator[Any]:
+        yield from ((task.shard.name, place) for place in range(task.shard.start, task.shard.end + self._excess))
+
+
+class Range:
+    def __init__(self, number: int, start: int, end: int) -> None:
+        self.number, self.epoch, self.start, self.end = number, 0, start, end
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6), st.integers(1, 12))
+def test_ranges_of_numbers_have_each_record_of_a_reader_s_shards_once(parts: list[tuple[int, int]], size: int) -> None:
+    rows = [(f"shard {number}", *part) for number, part in enumerate(parts)]
+    form = SharedReader(Own, "", size, {"shards": {name: part for name, *part in rows}})
+    due = [(name, place) for name, start, count in rows for place in range(start, start + count)]
+    assert form.count == len(due)
+    ranges = [Range(first // size, first, min(first + size, form.count)) for first in range(0, form.count, size)]
+    assert [record for each in ranges for record in form.records(each)] == due
+
+
+@pytest.mark.parametrize(
+    ("excess", "words"), [(1, "gives more records, and 3 are due"), (-1, "gives 2 records, and 3 are due")]
+)
+def test_a_reader_that_gives_other_records_than_it_is_asked_for_is_refused(excess: int, words: str) -> None:
+    form = SharedReader(Own, "", 8, {"shards": {"a": (5, 3)}, "excess": excess})
+    with pytest.raises(BadModel, match=words) as caught:
+        list(form.records(Range(0, 0, 3)))
+    assert caught.value.place == "shard a, records 5 to 8"

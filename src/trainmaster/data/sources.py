@@ -67,6 +67,9 @@ def _count(source: Input) -> int:
             raise ValueError(f"{source.url} has epochs, and they are the key epochs of the input")
     except ValueError as error:
         raise BadInput(str(error), place=place, mend=mend, anchor="wrong-value") from error
+    if source.shard_records:
+        place = f"inputs.{source.name}.shard_records: {source.shard_records}"
+        raise BadInput("the URL says how many records a shard has", place=place, mend=mend, anchor="wrong-value")
     if source.as_ != "shards":
         message = f"records that only the program can read are as: shards, not {source.as_}"
         raise BadInput(

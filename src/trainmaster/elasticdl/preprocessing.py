@@ -15,7 +15,8 @@ given, or would give, what the backend has not got raises `NeedsTensorFlow`, in 
 decimal digits, modulo the bins. They are the same on each machine, in each run and with each backend, and equal to ElasticDL's.
 
 *Saving.* Each layer is registered with Keras (`elasticdl>Hashing`), so `keras.saving.load_model` loads a model that contains it, in a
-program that has imported this module. ElasticDL could save only some of its layers, and lost the vocabulary of `IndexLookup`.
+program that has imported this module. What `model.export` writes, a SavedModel, loads with nothing of ours. ElasticDL could save only some
+of its layers, and lost the vocabulary of `IndexLookup`.
 """
 
 from __future__ import annotations

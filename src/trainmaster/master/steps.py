@@ -201,10 +201,10 @@ class StepRunner:
 
 def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
     """Return the part of a listing that the accounting of shards needs."""
-    from trainmaster.data.formats.formats import shard_files
+    from trainmaster.data.formats.formats import shard_files, shard_size
     from trainmaster.runtime.reading import counted
 
-    size = counted(input_.url)[1] if _is_counted(input_) else 0
+    size = counted(input_.url)[1] if _is_counted(input_) else shard_size(input_, listing)
     return shard_table(input_, shard_files(input_, listing), size)
 
 

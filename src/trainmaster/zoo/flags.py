@@ -50,6 +50,7 @@ FLAGS = (
     Flag("prediction_outputs_processor", str, "PredictionOutputsProcessor", "the name of the class that gets the predictions",
          (PREDICT,)),
     Flag("minibatch_size", int, 64, "the number of examples of a batch", least=1),
+    Flag("num_minibatches_per_task", int, 8, "batches of a shard of a custom_data_reader: its records_per_task", least=1),
     Flag("num_epochs", int, 1, "how often the training data are read; in a job its file says it", (TRAIN,), least=1),
     Flag("training_data", str, "", "a file, directory or pattern to train on; in a job its input training", (TRAIN,)),
     Flag("validation_data", str, "", "what to evaluate on; in a job its input validation", _MODEL_TASKS),

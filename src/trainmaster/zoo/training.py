@@ -32,7 +32,7 @@ from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
 from .models.strategies import begun, needs_tables, use_tables
 from .modes import Mode
-from .reading import reader_of, whole_of
+from .reading import counted_input, reader_of, whole_of
 from .starting import initialise, initialise_tables, restore
 
 _ALL = 10**9  # checkpoints that are kept where all are
@@ -108,7 +108,9 @@ class Training:
         self._checkpoints, self._meter = Checkpoints(flags), Meter()
         self._loaded = None if self._has_servers else self._checkpoints.load()  # servers restore their own
         source, form = reader_of("training", flags, parts, params, is_shared)
-        is_counted = bool(os.environ.get("TRAINMASTER_SOCKET")) and not parts.custom_data_reader
+        is_counted = (
+            bool(counted_input("training")) if parts.custom_data_reader else bool(os.environ.get("TRAINMASTER_SOCKET"))
+        )
         if self._loaded is not None:
             self._ledger.update(self._loaded.get("ledger", ()))
         self._windows = Windows(source, form, size, ledger=None if is_counted else self._ledger)

@@ -68,8 +68,11 @@ def environ(
 
 
 def filled(place: Place, env: Texts) -> dict[str, str]:
-    """Return the variables with the places that they name filled in."""
-    return {name: place.workplace.filled(str(value), place.address) for name, value in env.items()}
+    """Return the variables with the places that they name filled in, and `{index}`, the task's in its role."""
+    index = str(place.index)
+    return {
+        name: place.workplace.filled(str(value).replace("{index}", index), place.address) for name, value in env.items()
+    }
 
 
 def runtime_path(folder: str) -> str:

@@ -96,6 +96,7 @@ class _InputKeys(TypedDict, total=False):
     shuffle: bool
     seed: int
     poison: int
+    shard_records: int
     key: str
     split: Literal["again", "whole"]
 

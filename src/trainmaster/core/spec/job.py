@@ -294,6 +294,10 @@ class Input(Section):
         "of shards: how many attempts must fail while they read one until it is set aside, which leaves its records out; 0: never",
         "count", "3", default=3,
     )  # fmt: skip
+    shard_records: int = key(
+        "of shards: records of one, about, where files can be cut so; 0: by the size of the data",
+        "count", "0", default=0,
+    )  # fmt: skip
     split: str = key(
         "again: each generation divides the files anew; whole: every task has all",
         "again | whole", "again; an elastic role must say it for download, list and stream", default="again",

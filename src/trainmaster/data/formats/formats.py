@@ -56,6 +56,8 @@ _ENDINGS = {
     ".tfrecords": shards.TFRECORD,
 }
 _CONCURRENT = 16  # files whose chunks are looked for at once
+_SAMPLES, _SAMPLE = 8, 64 * 1024  # files, and bytes of each, by which the length of a line is guessed
+_MOST_SHARDS = 2**20  # of an input that is cut by a number of records: the master keeps each in its memory
 
 
 @attrs.frozen(slots=True)
@@ -155,7 +157,8 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
     if input_.url.startswith("records:"):
         return [shards.File(file.path, file.size, None, shards.RECORDS) for file in listing.files]
     names = [format_name(input_.format, file.path) for file in listing.files]
-    cuts = _recordio_cuts([file for file, name in zip(listing.files, names, strict=True) if name == shards.RECORDIO])
+    chunked = [file for file, name in zip(listing.files, names, strict=True) if name == shards.RECORDIO]
+    cuts = _recordio_cuts(chunked, input_.shard_records)
     files = []
     for file, name in zip(listing.files, names, strict=True):
         groups = row_groups(source_of(file.path, file.size)) if name == "parquet" else None
@@ -164,25 +167,45 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
     return files
 
 
+def shard_size(input_: Input, listing: Listing) -> int:
+    """Return the bytes of a shard of about `shard_records` lines, by the first lines of some files. 0: the rule decides."""
+    lines_of = [
+        file
+        for file in listing.files
+        if file.size and input_.shard_records and format_name(input_.format, file.path) in ("lines", shards.JSONL)
+        and cuttable(input_.format, file.path)
+    ]  # fmt: skip
+    samples = [source_of(file.path, file.size).read(0, _SAMPLE) for file in lines_of[:_SAMPLES]]
+    if not samples:
+        return 0
+    mean = sum(map(len, samples)) / max(1, sum(sample.count(b"\n") for sample in samples))
+    return max(1, round(input_.shard_records * mean), sum(file.size for file in lines_of) // _MOST_SHARDS)
+
+
 # -- RecordIO --
 
 
-def _recordio_cuts(files: Sequence[File]) -> dict[str, tuple[int, ...]]:
-    """Return the offsets at which the shards of RecordIO files begin, by path. A file that is no larger than a shard is not looked into."""
+def _recordio_cuts(files: Sequence[File], records: int) -> dict[str, tuple[int, ...]]:
+    """Return the offsets at which the shards of RecordIO files begin, by path. A shard has `records` or more; with 0 a size decides, and a
+    file that is no larger is not looked into.
+    """
     size = shards.fitting_size(sum(file.size for file in files))
-    large = [file for file in files if file.size > size]
+    large = [file for file in files if records or file.size > size]
     with ThreadPoolExecutor(_CONCURRENT) as pool:
-        cuts = pool.map(lambda file: _cut_chunks(source_of(file.path, file.size), size), large)
+        cuts = pool.map(lambda file: _cut_chunks(source_of(file.path, file.size), size, records), large)
         return {file.path: offsets for file, offsets in zip(large, cuts, strict=True)}
 
 
-def _cut_chunks(source: Source, size: int) -> tuple[int, ...]:
-    """Return the offsets of the first chunk, and of each one that begins `size` bytes or more behind the offset before it."""
+def _cut_chunks(source: Source, size: int, records: int) -> tuple[int, ...]:
+    """Return the offsets of the first chunk, and of each one behind `records` or more since the offset before it; with 0 `size` bytes."""
     cuts: list[int] = []
+    since = 0  # records behind the last offset
     try:
-        for offset in recordio.chunk_offsets(source.read, source.size, source.place):
-            if not cuts or offset - cuts[-1] >= size:
+        for offset, count in recordio.chunks(source.read, source.size, source.place):
+            if not cuts or (since >= records if records else offset - cuts[-1] >= size):
                 cuts.append(offset)
+                since = 0
+            since += count
     except DamagedFile as error:
         raise damaged(source, error) from error
     return tuple(cuts)

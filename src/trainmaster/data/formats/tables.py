@@ -85,7 +85,8 @@ def _ask(input_: Input, python: str, environ: Mapping[str, str], limit: float | 
     """Return what the script prints in one interpreter. Raises StorageFailed where it prints nothing."""
     place = f"inputs.{input_.name}.url: {input_.url}"
     try:
-        process = children.run([python, sql.__file__, input_.url, input_.key], env=environ, timeout=limit)
+        command = [python, sql.__file__, input_.url, input_.key, str(input_.shard_records)]
+        process = children.run(command, env=environ, timeout=limit)
     except subprocess.TimeoutExpired as error:
         problem = f"the database has not answered for {error.timeout:.0f} s, while the table was cut into shards"
         mend = "give it longer by timeouts.start, or cut by a column with an index"

@@ -330,6 +330,9 @@ class _Builder:
     def _variables(self) -> None:
         own = values.variables(self.words["envs"]) if self._has("envs") else {}
         for role in self.roles:
+            for name, value in self._their_variables(role).items():
+                if name not in own:
+                    self._set(("roles", role, "env", name), value, self.workers)
             for name, value in own.items():
                 self._set(("roles", role, "env", name), value, self.words["envs"])
         if not self._has("populate_env_names"):
@@ -344,6 +347,16 @@ class _Builder:
         for role in self.roles:
             for name in names:
                 self._set(("roles", role, "env", name), None, option)
+
+    def _their_variables(self, role: str) -> dict[str, str]:
+        """Return the variables that ElasticDL's master gave the programs of users, but for MASTER_ADDR: its master is not here.
+
+        The agent fills in `{index}` and `{address}`.
+        """
+        if not self.is_own_program:
+            return {}
+        worker = {"WORKER_ID": "{index}"} if role == "worker" else {}
+        return {"WORKER_NUM": self.workers.text, **worker, "MY_POD_IP": "{address}"}
 
     def _restarts(self) -> None:
         """Set which tasks restart, and how often. Workers with a state of their own go back to a checkpoint together."""
@@ -367,23 +380,28 @@ class _Builder:
     # -- data --
 
     def _data(self) -> None:
+        of_reader = self._records_of_reader()
         for name in ("training", "validation", "prediction"):
             flag = f"{name}_data"
-            if not self._has(flag):
+            is_counted = bool(of_reader) and name == _DATA[self.verb]
+            if not (is_counted or self._has(flag)):
                 continue
-            option, url = self.words[flag], self._place(f"{name}_data")
+            option, url = self._said(flag), of_reader if is_counted else self._place(flag)
             if _RECORDS.fullmatch(url):
-                url += f"/{self._count('minibatch_size') * self._count('num_minibatches_per_task')}"
+                url += f"/{self._records_per_task}"
             self._set(("inputs", name, "url"), url, option)
             if name == _DATA[self.verb]:
                 self._set(("inputs", name, "as"), "shards", option)
+                if self._has("num_minibatches_per_task") and not url.startswith("records:"):
+                    by = self.words["num_minibatches_per_task"]
+                    self._set(("inputs", name, "shard_records"), self._records_per_task, by)
                 self._format(name, url, option)
             else:
                 self._set_whole(name, url, option)
             if len(self.roles) > 1:
                 to = ["evaluator"] if name == "validation" and "evaluator" in self.roles else ["chief", "worker"]
                 self._set(("inputs", name, "to"), [role for role in to if role in self.roles], option)
-        if self._has("training_data"):
+        if self._has("training_data") or (of_reader and self.verb == TRAIN):
             self._set(("inputs", "training", "epochs"), self._count("num_epochs"), self._said("num_epochs"))
         needed = f"{_DATA[self.verb]}_data"
         if not (self._has(needed) or self.is_own_program or self._has("custom_data_reader")):
@@ -391,9 +409,34 @@ class _Builder:
         if self.verb != TRAIN and not self._has("checkpoint_dir_for_init"):
             mend = "add --checkpoint_dir_for_init PATH: checkpoints, an exported model or a file of weights"
             raise BadInput("there is no trained model", mend=mend, anchor="missing-key")
-        if self._has("num_minibatches_per_task") and not any(_RECORDS.match(self._text(f"{name}_data")) for name in _DATA.values()
-                                                             if f"{name}_data" in self.words):  # fmt: skip
-            self.draft.remark("--num_minibatches_per_task: files are cut by their size; records://COUNT is cut by it")
+
+    @property
+    def _records_per_task(self) -> int:
+        return self._count("minibatch_size") * self._count("num_minibatches_per_task")
+
+    def _records_of_reader(self) -> str:
+        """Return `records://COUNT/SIZE` where workers share the records of the model file's own reader, else "". `--set` may say it."""
+        data = _DATA[self.verb]
+        if self.is_own_program or count(self.workers) < 2:
+            return ""
+        for option in self.options.sets:
+            key, _, text = option.text.partition("=")
+            if key.strip() == f"inputs.{data}.url" and text.strip().startswith("records:"):
+                return text.strip()
+        if self.is_in_image:
+            return ""
+        from trainmaster.integrations.elasticdl.readers import counted_url, has_reader
+        from trainmaster.zoo.model_file import locate
+
+        zoo = os.path.abspath(os.path.expanduser(self._text("model_zoo")))
+        path, _, _ = locate(zoo, self._text("model_def"), "model_def")  # `_zoo` has found it before
+        if not has_reader(path, self._text("custom_data_reader")):
+            return ""
+        own = ("model_zoo", "checkpoint_dir_for_init", "distribution_strategy")
+        names = [
+            flag.name for flag in of(self.verb) if flag.to_worker and self._has(flag.name) and flag.name not in own
+        ]
+        return counted_url([self.verb, "--model_zoo", zoo, *self._rewritten(names)], data)
 
     def _format(self, name: str, url: str, option: Said) -> None:
         """Set the format of records in which the program reads the same files by hand. Files without an ending are RecordIO in an

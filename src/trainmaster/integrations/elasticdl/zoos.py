@@ -1,8 +1,8 @@
 """Model zoos: directories of model files, begun from a model that comes with Trainmaster, and made into images.
 
 The models lie in `examples/zoo` of the repository and, in an installed package, in `models` beside this file, where the wheel has them
-(`pyproject.toml`). Each is a directory `NAME` with model files, what they need (`requirements.txt`) and their test (`test_NAME.py`). What
-lies beside the directories serves all of them.
+(`pyproject.toml`). Each is a directory `NAME` with model files, what they need (`requirements.txt`) and their test (`test_NAME.py`). The
+test's table says how each model is trained. What lies beside the directories serves all of them.
 
 An image has a Python, what `requirements.txt` lists, and the zoo at /model_zoo. There an ElasticDL command line finds it; `tm train` brings
 the zoo with the job.
@@ -10,7 +10,9 @@ the zoo with the job.
 
 from __future__ import annotations
 
+import ast
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -55,6 +57,30 @@ def begin(folder: Path, model: str, base: str = "") -> list[str]:
     (folder / RECIPES[0]).write_text(recipe(base, str(folder / REQUIREMENTS)))
     (folder / ".gitignore").write_text("__pycache__/\n")
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def training_commands(folder: Path, model: str) -> list[str]:
+    """Return the shell commands that write a begun zoo's data and train its first model, by the table of its test."""
+    values = {
+        node.targets[0].id: node.value
+        for node in ast.parse((folder / model / f"test_{model}.py").read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    data, rows = ast.literal_eval(values["DATA"]), ast.literal_eval(values["MODELS"])
+    name, (epochs, batch, *_) = next(iter(rows.items()))
+    if (folder / model / "data.py").is_file():
+        script, place = f"{model}/data.py data", "data"
+    else:
+        script, place = f"data.py {data}", f"data/{data}"
+    flags = (
+        f"--distribution_strategy Local --minibatch_size {batch} --num_epochs {epochs}"
+        f" --training_data {place}/train --validation_data {place}/test --output model"
+    )
+    return [
+        *([f"cd {shlex.quote(str(folder))}"] if folder.resolve() != Path.cwd() else []),
+        f"python {script}",
+        f"tm train --model_zoo . --model_def {name} {flags}",
+    ]
 
 
 def recipe(base: str = "", requirements: str = "", zoo: str = ".") -> str:

@@ -14,7 +14,7 @@ only they are transferred.
 A program imports this file, and `data.formats.tables` runs it as a script in the program's own Python, to cut a table. So it imports
 nothing of ours, and gets SQLAlchemy handed in.
 
-    python sql.py URL KEY     print {path, cuts, end}, or {error, mend}, as JSON; KEY may be empty
+    python sql.py URL KEY [ROWS]     print {path, cuts, end}, or {error, mend}, as JSON; KEY may be empty; ROWS: of a shard
 """
 
 from __future__ import annotations
@@ -135,17 +135,18 @@ class Table:
                 for row in part:
                     yield dict(zip(names, row, strict=True))
 
-    def cut(self, key: str = "") -> dict[str, Any]:
+    def cut(self, key: str = "", rows: int = 0) -> dict[str, Any]:
         """Return `path`, the URL with its key; `cuts`, the keys at which shards begin; and `end`, the key at which the last one ends.
 
-        `key`: the column; "": the URL's, else the primary key. Raises BadTable where it is not unique, or holds anything but whole numbers.
+        `key`: the column; "": the URL's, else the primary key. `rows`: of a shard; 0: by the number of all. Raises BadTable where the key
+        is not unique, or holds anything but whole numbers.
         """
         sql = self._sql
         with self._connection() as connection:
             key, is_indexed = self._checked_key(connection, key or self.place.key)
             column = sql.column(key)
             count = connection.scalar(sql.select(sql.func.count()).select_from(self._from))
-            rows = max(_FEWEST, min(_MOST, -(-count // _WANTED)))
+            rows = rows or max(_FEWEST, min(_MOST, -(-count // _WANTED)))
             firsts = self._firsts_by_index(column, rows) if is_indexed else self._firsts_by_sorting(column, rows)
             cuts = [int(value) for (value,) in connection.execute(firsts)]
             last = connection.scalar(sql.select(sql.func.max(column)).select_from(self._from))
@@ -282,7 +283,7 @@ def _listed(names: Any) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def _main(url: str, key: str) -> None:
+def _main(url: str, key: str, rows: str = "0") -> None:
     import json
 
     try:
@@ -292,7 +293,7 @@ def _main(url: str, key: str) -> None:
             raise _no_package("sqlalchemy", parse(url)) from None
         table = Table(sqlalchemy, url)
         try:
-            answer = table.cut(key)
+            answer = table.cut(key, int(rows))
         finally:
             table.close()
     except BadTable as error:

@@ -46,7 +46,6 @@ def command(folder: str, model: str, base: str, list_models: bool) -> None:
         print_json({"zoo": folder, "model": model, "files": names})
         return
     click.echo("\n".join(f"{folder}/{name}" for name in names))
-    click.echo(
-        f"train it: cd {folder}; tm train --model_zoo . --model_def {model}.{model}.custom_model ..., as {model}.py says",
-        err=True,
-    )
+    click.echo(f"train it, where {zoos.REQUIREMENTS} is installed:", err=True)
+    for text in zoos.training_commands(Path(folder), model):
+        click.echo(f"  {text}", err=True)
