@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -66,3 +67,26 @@ def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: E
     assert job.lines()[15:] == ["steps 15.0 15", "rows True"]
     assert job.task("ps:0")["attempt"] == 2
     assert job.task("worker:0")["attempt"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_the_status_says_for_whom_a_server_waits(engine: Engine) -> None:
+    """The test is server 0's former process, which has not ended."""
+    folder = engine.folder / "servers"
+    journal = folder / "journal" / "0-of-2"
+    journal.mkdir(parents=True)
+    servers = {**serving(2, "task"), "env": {"TRAINMASTER_PS_DIRECTORY": str(folder)}}
+    with (journal / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = engine.submit({"ps": servers, "worker": role(program(3, 0.0), 1)})
+        waits = {"ps:0": "waiting for its former process to end", "ps:1": "waiting for server 0"}
+        job.until_status(
+            "both wait",
+            lambda status: {task["task"]: task.get("doing") for task in status["tasks"]}.items() >= waits.items(),
+        )
+        shown = engine.tm("status", job.id).stdout
+    for text in waits.values():
+        assert f"running ({text})" in shown, shown
+    job.succeeded()
+    assert all(job.task(task).get("doing") is None for task in waits)

@@ -658,24 +658,30 @@ class Server:
         threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
 
     def _reach_leader(self) -> None:
-        last_reason = ""
-        while not self._has_ended:
-            for address in [*self.settings.leader(), *self._leader_addresses]:
+        reasons: set[str] = set()  # that were told
+        if not self._has_reached_leader(reasons):
+            with runtime.phase("waiting for server 0"):
+                while not (self._has_ended or self._has_reached_leader(reasons)):
+                    time.sleep(_AGAIN)
+
+    def _has_reached_leader(self, reasons: set[str]) -> bool:
+        """Try each address of server 0 once, and tell new reasons for which it refuses this one."""
+        for address in [*self.settings.leader(), *self._leader_addresses]:
+            try:
+                connection = connect(address, self.settings.certificate)
                 try:
-                    connection = connect(address, self.settings.certificate)
-                    try:
-                        self._greet_leader(connection)
-                    except BaseException:
-                        connection.close()
-                        raise
-                    self._reached.append(connection)
-                    self._waker.send(b"x")
-                    return
-                except (OSError, Malformed, Fatal) as error:
-                    if isinstance(error, Fatal) and str(error) != last_reason:
-                        last_reason = str(error)
-                        _warn(last_reason)
-            time.sleep(_AGAIN)
+                    self._greet_leader(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+                self._reached.append(connection)
+                self._waker.send(b"x")
+                return True
+            except (OSError, Malformed, Fatal) as error:
+                if isinstance(error, Fatal) and str(error) not in reasons:
+                    reasons.add(str(error))
+                    _warn(str(error))
+        return False
 
     def _greet_leader(self, connection: Connection) -> None:
         settings = self.settings
