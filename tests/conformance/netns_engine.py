@@ -86,6 +86,25 @@ class Netns(Engine):
         timer.start()
         self._cuts.append(timer)
 
+    def cut_between(self, made: Submitted, node: str, other: str, seconds: float) -> None:
+        """Have two machines reach everybody but each other for a while, and return at once: each has a wrong hardware address of the other."""
+        pids = {name: container_process(self.application(made), name, "agent") for name in (node, other)}
+        address = {
+            name: self._within(pid, "ip -4 -o addr show eth0").split()[3].partition("/")[0]
+            for name, pid in pids.items()
+        }
+        for name, pid in pids.items():
+            peer = address[other if name == node else node]
+            self._within(pid, f"ip neigh replace {peer} lladdr 02:00:00:00:00:01 nud permanent dev eth0")
+            timer = threading.Timer(seconds, self._within, (pid, f"ip neigh del {peer} dev eth0"))
+            timer.start()
+            self._cuts.append(timer)
+
+    @staticmethod
+    def _within(pid: int, command: str) -> str:
+        """Run a command in the network of a process, and return what it prints."""
+        return subprocess.check_output(["nsenter", f"--net=/proc/{pid}/ns/net", *command.split()], text=True)
+
     def revive(self) -> None:
         for node in self._silent:
             self._switch(node, "up")
