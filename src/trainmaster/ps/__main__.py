@@ -14,7 +14,7 @@ import sys
 from ..runtime.pinned import serving
 from .job import BadPlace, place_of_job
 from .server import Fatal, Server, Settings
-from .storage.former import Unusable
+from .storage.former import Unusable, is_former
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
 
@@ -64,7 +64,7 @@ def main() -> int:
             place.certificate,
             place.leader,
             options.directory or place.directory,
-            options.init,
+            _former_in(options.init),
         )
         return _serve(settings, place.listen, place.certificate, place.key, place.publish)
     except (BadPlace, Unusable) as error:
@@ -73,6 +73,14 @@ def main() -> int:
     except (CannotRestore, Fatal, OSError) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 1
+
+
+def _former_in(place: str) -> str:
+    """Return the directory of a former job's checkpoints; "" where it has none: a submitter who cannot look in has workers find out."""
+    if place and not is_former(place):
+        print(f"ps: {place} has no checkpoint of parameter servers: this one begins with nothing", flush=True)
+        return ""
+    return place
 
 
 def _serve_by_hand(options: argparse.Namespace) -> int:
