@@ -133,6 +133,7 @@ class Server:
         self._shares: dict[tuple[int, int], dict[int, Plain]] = {}  # of checkpoints that are being written
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
+        self._settling = contextlib.ExitStack()  # what the status shows meanwhile
         self._has_ended = False
         self._job = hashlib.blake2b(settings.token.encode(), digest_size=16).hexdigest()
         self._unsaved = -1  # the newest version whose share could not be written
@@ -151,6 +152,8 @@ class Server:
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
         try:
+            if self._is_settling:
+                self._settling.enter_context(runtime.phase("waiting for the first checkpoint of all servers"))
             if self.is_leader and self.shard.job != self._job:
                 self._add({"job": self._job})
             if not self.is_leader:
@@ -551,6 +554,7 @@ class Server:
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
         self._is_settling = False
+        self._settling.close()
         self.shard.initial = {}
         self._shares = {key: shares for key, shares in self._shares.items() if key[0] > self.shard.completed}
         directory, settings = self.settings.directory, self.settings
