@@ -87,7 +87,7 @@ class Netns(Engine):
         self._cuts.append(timer)
 
     def cut_between(self, made: Submitted, node: str, other: str, seconds: float) -> None:
-        """Have two machines reach everybody but each other for a while, and return at once: each has a wrong hardware address of the other."""
+        """Have two machines reach everybody but each other for a while, and return at once: each has the other's address wrong."""
         pids = {name: container_process(self.application(made), name, "agent") for name in (node, other)}
         address = {
             name: self._within(pid, "ip -4 -o addr show eth0").split()[3].partition("/")[0]

@@ -1,7 +1,7 @@
 """The checkpoints of a former job's parameter servers, as a submitter sees them: on this machine, or at a URL.
 
 Of such a place only the newest checkpoint is brought to a cluster, without logs and older ones: `PLACE/**/version-V/*`. A file of it that
-is missing or cut short is told before a job starts; whether it is damaged is looked at here where it is on this machine, else by the servers.
+is missing or cut short is told before a job starts. Damage is looked for here where the files are on this machine, else by the servers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _MANIFEST = re.compile(r"(?:.*/)?version-(\d+)/manifest-of-(\d+)\.json")
 
 
 def newest(place: str, origin: str, is_mounted: bool) -> str:
-    """Return what of a place servers begin from: a pattern for the newest checkpoint's files, or the place itself where only the servers can
-    look; "" where the place has no checkpoint of servers. Raises BadInput where the newest one is not whole.
+    """Return what of a place servers begin from: a pattern for the newest checkpoint's files, or the place itself where only they can look;
+    "" where the place has no checkpoint of servers. Raises BadInput where the newest one is not whole.
 
     `origin` names the place's flag. `is_mounted`: programs see `file://PATH` by a mount, which may be of another directory than PATH here.
     """
