@@ -62,8 +62,9 @@ def test_the_network_of_a_parameter_server_is_cut(netns: Netns, index: int) -> N
 
 def test_the_network_between_two_servers_is_cut_and_they_say_so(netns: Netns) -> None:
     job = started(netns)
-    netns.cut_between(job, job.task("ps:0")["node"], job.task("ps:1")["node"], 20.0)
-    job.until_status(
-        "server 1 waits", lambda status: [task.get("doing") for task in status["tasks"]][1] == "waiting for server 0"
-    )
+    with netns.cut_between(job, job.task("ps:0")["node"], job.task("ps:1")["node"]):
+        job.until_status(
+            "server 1 waits",
+            lambda status: [task.get("doing") for task in status["tasks"]][1] == "waiting for server 0",
+        )
     check_end(job)

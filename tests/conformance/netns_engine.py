@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,19 +87,17 @@ class Netns(Engine):
         timer.start()
         self._cuts.append(timer)
 
-    def cut_between(self, made: Submitted, node: str, other: str, seconds: float) -> None:
-        """Have two machines reach everybody but each other for a while, and return at once: each has the other's address wrong."""
-        pids = {name: container_process(self.application(made), name, "agent") for name in (node, other)}
-        address = {
-            name: self._within(pid, "ip -4 -o addr show eth0").split()[3].partition("/")[0]
-            for name, pid in pids.items()
-        }
-        for name, pid in pids.items():
-            peer = address[other if name == node else node]
+    @contextmanager
+    def cut_between(self, made: Submitted, node: str, other: str) -> Iterator[None]:
+        """Have two machines reach everybody but each other until the end of the block: each has the other's hardware address wrong."""
+        pids = [container_process(self.application(made), name, "agent") for name in (node, other)]
+        addresses = [self._within(pid, "ip -4 -o addr show eth0").split()[3].partition("/")[0] for pid in pids]
+        pairs = list(zip(pids, reversed(addresses), strict=True))
+        for pid, peer in pairs:
             self._within(pid, f"ip neigh replace {peer} lladdr 02:00:00:00:00:01 nud permanent dev eth0")
-            timer = threading.Timer(seconds, self._within, (pid, f"ip neigh del {peer} dev eth0"))
-            timer.start()
-            self._cuts.append(timer)
+        yield
+        for pid, peer in pairs:
+            self._within(pid, f"ip neigh del {peer} dev eth0")
 
     @staticmethod
     def _within(pid: int, command: str) -> str:

@@ -76,7 +76,7 @@ def test_the_status_says_for_whom_a_server_waits(engine: Engine) -> None:
     waiting = "waiting for its former process to end"
     job = until_waiting(engine, 2, 0, {"ps:0": waiting, "ps:1": "waiting for server 0"})
     job.succeeded()
-    assert all(job.task(task).get("doing") is None for task in ("ps:0", "ps:1"))
+    assert not any(job.task(task).get("doing") for task in ("ps:0", "ps:1"))
     others = dict.fromkeys(["ps:0", "ps:1"], "waiting for the first checkpoint of all servers")
     until_waiting(engine, 3, 2, {**others, "ps:2": waiting}).succeeded()
 

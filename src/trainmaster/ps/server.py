@@ -663,10 +663,9 @@ class Server:
 
     def _reach_leader(self) -> None:
         reasons: set[str] = set()  # that were told
-        if not self._has_reached_leader(reasons):
-            with runtime.phase("waiting for server 0"):
-                while not (self._has_ended or self._has_reached_leader(reasons)):
-                    time.sleep(_AGAIN)
+        with runtime.phase("waiting for server 0"):
+            while not (self._has_ended or self._has_reached_leader(reasons)):
+                time.sleep(_AGAIN)
 
     def _has_reached_leader(self, reasons: set[str]) -> bool:
         """Try each address of server 0 once, and tell new reasons for which it refuses this one."""
