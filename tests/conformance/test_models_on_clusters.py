@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
 from conformance.engines import TM, Engine, Submitted, container_process
 from conformance.kubernetes_engine import Kubernetes
-from conformance.test_zoo_servers import RECORDS, put_data
+from conformance.test_zoo_servers import RECORDS, clicks, predicted, put_data
 from waiting import until
 
 import trainmaster
@@ -70,8 +71,9 @@ def adopt(engine: Engine) -> Submitted:
 def run(engine: Engine, *words: str) -> str:
     """Run the job of a command to its end, and return what the command printed."""
     done = engine.tm(*words, *THERE, "--engine", engine.name, limit=LIMIT)
-    job = adopt(engine)
-    assert done.returncode == 0, done.stdout + done.stderr + job.said()
+    jobs = Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs")
+    job = adopt(engine) if any(jobs.glob("*")) else None
+    assert done.returncode == 0, done.stdout + done.stderr + (job.said() if job else "")
     return str(done.stdout)
 
 
@@ -108,6 +110,65 @@ def served(engine: Engine, *words: str) -> list[str]:
     put_data(engine, 4)
     data = ["--training_data", engine.place("data"), "--num_epochs", str(EPOCHS), "--checkpoint_steps", "20"]
     return ["train", *CLICKS, *data, *words]
+
+
+def trained_here(engine: Engine) -> int:
+    """Have a job on this machine leave its two servers' checkpoints in `kept`, and return their version."""
+    for part in range(4):
+        engine.write(f"data/{part}.csv", clicks(RECORDS // 4, part))
+    words = [
+        "--training_data",
+        "data",
+        "--checkpoint_steps",
+        "20",
+        "--checkpoint_dir",
+        "kept",
+        "--set",
+        "roles.worker.threads=1",
+    ]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {
+        **os.environ,
+        "PATH": path,
+        "TRAINMASTER_SITE": "",
+        "TRAINMASTER_STATE_DIR": str(engine.folder / "state"),
+    }
+    done = engine.tm("train", *CLICKS, *words, *THERE[2:], env=environ, limit=LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return max(int(entry.name.partition("-")[2]) for entry in engine.folder.glob("kept/version-*"))
+
+
+def test_servers_begin_from_a_former_job_s_wherever_its_checkpoints_lie(engine: Engine) -> None:
+    """On the submitter's machine, on the cluster's storage, and in a directory that all nodes see; with another number of servers."""
+    version = trained_here(engine)
+    for file in (path for path in engine.folder.glob("kept/version-*/*") if path.is_file()):
+        engine.put(f"there/{file.relative_to(engine.folder / 'kept')}", file.read_bytes())
+    engine.put("validation/0.csv", clicks(200, 9))
+    validation = ["--validation_data", engine.place("validation")]
+    model = [*CLICKS[:6], "--num_ps_pods", "3"]
+    printed = run(engine, "evaluate", *model, *validation, "--checkpoint_dir_for_init", "kept")
+    figures = re.search(r"Evaluation metrics\[step=(\d+)\]: \{'accuracy': ([\d.]+)\}", printed)
+    assert figures is not None, printed
+    assert int(figures[1]) == version
+    assert float(figures[2]) > 0.7
+    prediction = ["--prediction_data", engine.place("validation"), "--output", engine.place("out")]
+    run(engine, "predict", *model, *prediction, "--checkpoint_dir_for_init", engine.place("there"))
+    lines = [
+        line for name, text in engine.files("out").items() if name.endswith(".jsonl") for line in text.splitlines()
+    ]
+    assert len(lines) == 200
+    put_data(engine, 4)
+    training = ["--training_data", engine.place("data"), "--checkpoint_dir_for_init", (engine.folder / "kept").as_uri()]
+    printed = run(engine, "train", *model, *training, *validation)
+    assert f"going on from version {version} of the parameter servers" in printed
+    assert f"Evaluation metrics[step={version + RECORDS // 40}]" in printed
+    missing = f"there/version-{version}/variables-1-of-2.ckpt"
+    engine.remove(missing)
+    refused = engine.tm(
+        "predict", *model, *prediction, "--checkpoint_dir_for_init", engine.place("there"), "--engine", engine.name
+    )
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "the share of server 1 is missing" in refused.stderr
 
 
 def lose_container(engine: Engine, job: Submitted, task: str) -> None:
@@ -149,3 +210,78 @@ def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: E
         assert any("the container of server 0 is lost" in line for line in job.failed("exit", LIMIT)["tail"]), (
             job.said()
         )
+
+
+@pytest.mark.parametrize(("model", "export"), [("torch_lines", "model.pt"), ("keras_lines", "model.keras")])
+def test_workers_that_sum_their_gradients_go_on_where_one_is_killed(engine: Engine, model: str, export: str) -> None:
+    """Worker 1 dies in its third batch, and comes back: its program is killed, or its container is lost."""
+    for file in range(12):
+        engine.put(f"data/{file:02}.txt", "".join(f"{file * 20 + line}\n" for line in range(20)))
+    words = [
+        "--model_zoo", str(PROGRAMS / "zoo"), "--model_def", f"models.{model}.custom_model", "--training_data", engine.place("data"),
+        "--num_epochs", "2", "--minibatch_size", "8", "--num_workers", "2", "--distribution_strategy", "AllreduceStrategy",
+        "--set", "roles.worker.replicas.min=2", "--output", engine.place("models"),
+    ]  # fmt: skip
+    if model == "torch_lines":
+        with running(engine, "train", *words, "--envs", "DIES=1 3,DIE=/nowhere") as job:
+            job.until_line("dies", "worker:1")
+            lose_container(engine, job, "worker:1")
+    else:
+        run(engine, "train", *words, "--envs", "DIES=1 3")
+        job = engine.jobs[-1]
+    assert [job.task(f"worker:{index}")["attempt"] for index in range(2)] == [1, 2], job.said()
+    assert counted(engine, job) == 2 * 240
+    assert export in engine.files("models")
+
+
+def test_tables_of_keras_come_back_into_a_model_on_the_cluster_s_storage(engine: Engine, tmp_path: Path) -> None:
+    """Keras alone loads it, from a copy here."""
+    put_data(engine, 4)
+    printed = run(
+        engine, "train", *CLICKS[:2], "--model_def", "clicks.keras_clicks.custom_model", "--model_params", "kind='keras'",
+        *CLICKS[4:], "--embedding_size", "100", "--training_data", engine.place("data"), "--num_epochs", "4",
+        "--validation_data", engine.place("validation"), "--output", engine.place("models"),
+    )  # fmt: skip
+    assert "lies on the parameter servers" in printed
+    assert counted(engine, engine.jobs[-1]) == 4 * RECORDS
+    (tmp_path / "model.keras").write_bytes(engine.files("models")["model.keras"])
+    assert len(predicted(engine, str(tmp_path / "model.keras"))) == 3
+
+
+def table_words(engine: Engine, url: str) -> list[str]:
+    """The command of a job that trains on a table of clicks."""
+    keys = ["--num_epochs", "2", "--set", "secrets.PGPASSWORD.file=password"]
+    return ["train", *CLICKS, "--training_data", f"{url}?table=clicks&columns=a,b,c,label", *keys]
+
+
+def test_workers_train_on_a_table_of_a_database_that_they_reach(engine: Engine) -> None:
+    is_in_pods = isinstance(engine, Kubernetes)
+    with postgres.serving(engine.cluster.address if is_in_pods else "127.0.0.1") as server:  # type: ignore[attr-defined]
+        database = server.database()
+        rows = [line.split(",") for line in clicks(RECORDS, 0).splitlines()[1:]]
+        values = ", ".join(f"({number}, {', '.join(row)})" for number, row in enumerate(rows))
+        database.run(
+            "CREATE TABLE clicks (id int PRIMARY KEY, a int, b int, c int, label int)",
+            f"INSERT INTO clicks VALUES {values}",
+        )
+        engine.write("password", database.password)
+        run(engine, *table_words(engine, database.url))
+        assert counted(engine, engine.jobs[-1]) == 2 * RECORDS
+
+
+def test_a_table_in_a_file_that_nodes_do_not_see_is_refused_or_named(engine: Engine, tmp_path: Path) -> None:
+    """A cluster whose nodes see what its volumes have is known not to see it; nodes of others may see it, by a mount of theirs."""
+    engine.write("password", "none")
+    path = tmp_path / "clicks.db"
+    if isinstance(engine, Kubernetes):
+        path.write_bytes(b"")
+    done = engine.tm(*table_words(engine, f"sqlite:///{path}"), *THERE, "--engine", engine.name, limit=LIMIT)
+    said = " ".join(done.stderr.split())
+    if isinstance(engine, Kubernetes):
+        assert done.returncode == 2, said
+        assert f"the table's file {path} is of this machine, and the pods do not see it" in said
+    else:
+        adopt(engine)
+        assert done.returncode == 1, said
+        assert f"the file of the table clicks of sqlite:///{path} does not exist" in said
+    assert "PostgreSQL" in said

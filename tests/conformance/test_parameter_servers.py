@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
 
 import pytest
-from conformance.engines import Engine, python, role
+from conformance.engines import Engine, Submitted, python, role
 
 WORKER = python("""
     import time
@@ -17,7 +18,7 @@ WORKER = python("""
     from trainmaster.ps.job import from_job
 
     TIMES, pause = {times}, {pause}
-    with from_job(servers=2) as client:
+    with from_job(servers={servers}) as client:
         optimizer = {{"name": "SGD", "learning_rate": 1.0}}
         client.define({{"steps": numpy.zeros(1)}}, {{"seen": TableSpec(4, seed=1)}}, optimizer, Updates(tolerance=None))
         ids = numpy.arange(20)
@@ -35,9 +36,9 @@ WORKER = python("""
 """)
 
 
-def program(times: int, pause: float) -> list[str]:
+def program(times: int, pause: float, servers: int = 2) -> list[str]:
     *command, text = WORKER
-    return [*command, text.format(times=times, pause=pause)]
+    return [*command, text.format(times=times, pause=pause, servers=servers)]
 
 
 def serving(servers: int, scope: str) -> dict[str, object]:
@@ -66,3 +67,33 @@ def test_a_parameter_server_that_is_killed_comes_back_with_what_it_had(engine: E
     assert job.lines()[15:] == ["steps 15.0 15", "rows True"]
     assert job.task("ps:0")["attempt"] == 2
     assert job.task("worker:0")["attempt"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
+def test_the_status_says_for_whom_a_server_waits(engine: Engine) -> None:
+    """The test is the former process of a server, which has not ended: of server 0, and in a second job of one that is added."""
+    waiting = "waiting for its former process to end"
+    job = until_waiting(engine, 2, 0, {"ps:0": waiting, "ps:1": "waiting for server 0"})
+    job.succeeded()
+    assert not any(job.task(task).get("doing") for task in ("ps:0", "ps:1"))
+    others = dict.fromkeys(["ps:0", "ps:1"], "waiting for the first checkpoint of all servers")
+    until_waiting(engine, 3, 2, {**others, "ps:2": waiting}).succeeded()
+
+
+def until_waiting(engine: Engine, servers: int, held: int, waits: dict[str, str]) -> Submitted:
+    """A job of servers in one directory, and a worker, once the status has shown what they wait for. The lock of one is free then."""
+    folder = engine.folder / "servers"
+    journal = folder / "journal" / f"{held}-of-{servers}"
+    journal.mkdir(parents=True)
+    with (journal / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        role_of_servers = {**serving(servers, "task"), "env": {"TRAINMASTER_PS_DIRECTORY": str(folder)}}
+        job = engine.submit({"ps": role_of_servers, "worker": role(program(3, 0.0, servers), 1)})
+        job.until_status(
+            "servers wait",
+            lambda status: {task["task"]: task.get("doing") for task in status["tasks"]}.items() >= waits.items(),
+        )
+        shown = engine.tm("status", job.id).stdout
+    assert all(f"running ({text})" in shown for text in waits.values()), shown
+    return job

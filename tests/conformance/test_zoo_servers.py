@@ -129,6 +129,17 @@ def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine)
     assert "Traceback" not in text
 
 
+@pytest.mark.full
+def test_servers_that_began_with_nothing_are_refused_where_a_worker_sees_a_checkpoint(engine: Engine) -> None:
+    """As where a volume with a former job's checkpoint is mounted for the workers alone."""
+    manifest = {"format": 1, "version": 7, "sequence": 9, "shares": [{"bytes": 4, "digest": "", "rows": 1}]}
+    engine.write("kept/version-7/manifest-of-1.json", json.dumps(manifest))
+    job = submitted(engine, "torch_clicks", {"checkpoint_dir_for_init": engine.folder / "kept"}, workers=1)
+    job.failed("exit", LIMIT)
+    text = " ".join("\n".join(job.lines("worker:0", 1)).split())
+    assert "the parameter servers began with nothing: they do not see the checkpoint that this worker sees" in text
+
+
 def predicted(engine: Engine, model: str) -> Any:
     """What plain Keras predicts with an exported model, with nothing of ours, for three clicks."""
     program = """

@@ -638,7 +638,16 @@ def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
         assert command[command.index("--num_ps_pods") + 1] == "3"
     on_cluster = job("--checkpoint_dir_for_init=kept", SERVERS, engine="yarn")
     assert value(on_cluster, "inputs.init.to") == ["ps", "worker"]
+    assert value(on_cluster, "inputs.init.url") == f"{zoo}/kept/**/version-7/*"
     assert value(on_cluster, "roles.ps.command")[-2:] == ["--init", "init"]
+    keep_checkpoint(zoo / "more", 2)
+    for engine in ("local", "yarn"):
+        translation = job(f"--checkpoint_dir_for_init=file://{zoo}/more", SERVERS, engine=engine)
+        assert value(translation, "inputs.init.url") == f"file://{zoo}/more/**/version-7/*"
+        assert value(translation, "roles.ps.command")[-2:] == ["--init", "init"]
+    for place in ("more", "nowhere"):  # a mount may have what this machine has not
+        in_pods = job(f"--checkpoint_dir_for_init=file://{zoo}/{place}", SERVERS, engine="kubernetes")
+        assert value(in_pods, "roles.ps.command")[-2:] == ["--init", f"{zoo}/{place}"]
 
 
 def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> None:
@@ -648,6 +657,25 @@ def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> Non
     assert "the share of server 1 is missing: no version-7/variables-1-of-2.ckpt" in text
     assert f"remove {zoo}/kept/files/ps-0.1.abc/version-7/manifest-of-2.json" in text
     assert "the share of server 1 is missing" in refused("--checkpoint_dir_for_init=kept", verb="evaluate")
+
+
+def test_checkpoints_of_servers_at_a_url_are_found_and_looked_at_before_the_job_starts(zoo: Path) -> None:
+    from trainmaster.data.store.stores import store_for
+
+    keep_checkpoint(zoo / "kept", 2)
+    store, url = store_for("memory://former"), "--checkpoint_dir_for_init=memory://former"
+    for path in (path for path in (zoo / "kept").rglob("*") if path.is_file()):
+        store.put(str(path.relative_to(zoo / "kept")), path.read_bytes())
+    for engine in ("local", "kubernetes"):
+        translation = job(url, SERVERS, engine=engine)
+        assert value(translation, "inputs.init.url") == "memory://former/**/version-7/*"
+        assert value(translation, "inputs.init.to") == ["ps", "worker"]
+        assert value(translation, "roles.ps.command")[-2:] == ["--init", "init"]
+    share = "files/ps-1.1.abc/version-7/variables-1-of-2.ckpt"
+    store.put(share, b"row")
+    assert "variables-1-of-2.ckpt has 3 bytes, and had 4: it was cut short" in refused(url, SERVERS)
+    store.remove(share)
+    assert "the share of server 1 is missing" in refused(url, SERVERS, engine="yarn")
 
 
 def test_as_many_checkpoints_are_kept_as_is_said() -> None:

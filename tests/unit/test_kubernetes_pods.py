@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -495,6 +496,20 @@ def test_directives_of_a_strategic_merge() -> None:
 
 
 CONTAINER = "spec.containers[program]"
+
+
+def test_a_table_in_a_file_of_this_machine_is_refused_unless_a_volume_has_it(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch()
+
+    def checked(path: Path, *volumes: dict[str, str]) -> None:
+        made = shape({"volumes": [*volumes]}, inputs={"train": {"url": f"sqlite:///{path}?table=t", "as": "shards"}})
+        check(made.job, made.settings)
+
+    with pytest.raises(BadInput, match=r"a\.db is of this machine, and the pods do not see it") as refusal:
+        checked(tmp_path / "a.db", {"path": f"{tmp_path}-2", "claim": "data"})
+    assert "inputs.train.url" in str(refusal.value.place)
+    checked(tmp_path / "a.db", {"path": str(tmp_path), "claim": "data"})
+    checked(tmp_path / "of-an-image.db")
 
 
 @pytest.mark.parametrize(

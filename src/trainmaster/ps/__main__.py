@@ -20,7 +20,7 @@ from .job import BadPlace, place_of_job
 from .moving.joining import Joining
 from .peers import Fatal, Renumbered, Settings
 from .server import Server
-from .storage.former import Unusable
+from .storage.former import Unusable, is_former
 from .storage.placements import job_name, present_servers
 from .storage.restoring import CannotRestore
 from .wire.connections import listen
@@ -79,7 +79,7 @@ def main() -> int:
         place = place_of_job(options.servers)
         settings = Settings(
             place.index, place.servers, place.token, place.certificate, place.leader, options.directory or place.directory,
-            options.init, place.listen, place.told_servers,
+            _former_in(options.init), place.listen, place.told_servers,
         )  # fmt: skip
         return _serve(settings, place.certificate, place.key, place.publish, leaves=True)
     except (BadPlace, Unusable) as error:
@@ -88,6 +88,14 @@ def main() -> int:
     except (CannotRestore, Fatal, OSError) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 1
+
+
+def _former_in(place: str) -> str:
+    """Return the directory of a former job's checkpoints; "" where it has none: a submitter who cannot look in has workers find out."""
+    if place and not is_former(place):
+        print(f"ps: {place} has no checkpoint of parameter servers: this one begins with nothing", flush=True)
+        return ""
+    return place
 
 
 def _serve_by_hand(options: argparse.Namespace) -> int:

@@ -106,6 +106,7 @@ class Server:
         self._entries: list[Entry] = []  # of server 0, for the others
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
+        self._settling = contextlib.ExitStack()  # what the status shows meanwhile
         self._has_ended = False
         self._job = job_name(settings.token)
         self._saving = Saving(self)
@@ -128,6 +129,8 @@ class Server:
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
         try:
+            if self._is_settling:
+                self._settling.enter_context(runtime.phase("waiting for the first checkpoint of all servers"))
             if self.is_leader and self.shard.job != self._job:
                 self.add({"job": self._job})
             if not self.is_leader:
@@ -574,6 +577,7 @@ class Server:
         if self._is_settling:
             self._note(self.settings.servers)
         self._is_settling = False
+        self._settling.close()
         self.shard.initial = {}
         directory, settings = self.settings.directory, self.settings
         known = [manifest for manifest in manifests(directory) if manifest.servers == settings.servers]
@@ -646,6 +650,10 @@ class Server:
         threading.Thread(target=self._reach_leader, name="to-server-0", daemon=True).start()
 
     def _reach_leader(self) -> None:
+        with runtime.phase("waiting for server 0"):
+            self._try_leader()
+
+    def _try_leader(self) -> None:
         last_reason = ""
         while not self._has_ended:
             try:
@@ -756,6 +764,7 @@ class Server:
 
     def _close(self) -> None:
         self._has_ended = True
+        self._settling.close()
         self._moves.end()
         for peer in list(self._peers.values()):
             peer.connection.close()

@@ -36,7 +36,7 @@ from trainmaster.integrations.dialect import (
     unsupported,
     wrong_value,
 )
-from trainmaster.integrations.elasticdl import values
+from trainmaster.integrations.elasticdl import formers, values
 from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
 
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by programs alone
@@ -99,7 +99,9 @@ class _Builder:
         self.verb, self.words, self.options, self.is_theirs = verb, words, options, is_theirs
         self.engine = options.engine
         self.draft = Draft()
-        self.whole_formers: set[str] = set()  # directories of former servers' checkpoints that were looked through
+        self.formers: dict[
+            str, str
+        ] = {}  # places that were looked through for checkpoints of former servers: see `_former`
         self.always = Said("", "ElasticDL's way", False)
         self.is_here = registry.is_on_this_machine(self.engine)
         self.in_pods = registry.engine(self.engine).capabilities.mounts
@@ -489,7 +491,7 @@ class _Builder:
     def _beginning(self) -> str:
         """Return what training, evaluation or prediction begins from, as the workers name it; brought to them where they do not see it."""
         option, url = self.words["checkpoint_dir_for_init"], self._place("checkpoint_dir_for_init")
-        self._are_of_servers(url)  # and whole
+        former = self._former(url)  # which is whole
         if "://" not in url and self.is_here:
             if not os.path.exists(url):
                 raise BadInput(
@@ -501,40 +503,22 @@ class _Builder:
             return url
         if self.in_pods and url.startswith("file://"):
             return url.removeprefix("file://")
-        roles = ["ps", "worker"] if "ps" in self.roles and self._are_of_servers(url) else ["worker"]
-        fields = {"url": url, "as": "download", "split": "whole", "local": "init", "to": roles}
+        roles = ["ps", "worker"] if "ps" in self.roles and former else ["worker"]
+        fields = {"url": former or url, "as": "download", "split": "whole", "local": "init", "to": roles}
         for key, value in fields.items():
             self._set(("inputs", "init", key), value, option)
         return "init"
 
     def _former_servers(self) -> str:
         """Return the directory of a former job's checkpoints that the servers begin from, as they see it; "": there is none."""
-        if self._has("checkpoint_dir_for_init") and self._are_of_servers(self._place("checkpoint_dir_for_init")):
-            return self._beginning()
-        return ""
+        has_former = self._has("checkpoint_dir_for_init") and self._former(self._place("checkpoint_dir_for_init"))
+        return self._beginning() if has_former else ""
 
-    def _are_of_servers(self, place: str) -> bool:
-        """Tell whether a place is a directory of this machine with checkpoints of servers. Raises BadInput where one is not whole."""
-        from trainmaster.ps.storage.former import is_former
-
-        if "://" in place or not is_former(place):
-            return False
-        self._check_servers("checkpoint_dir_for_init", place)
-        return True
-
-    def _check_servers(self, flag: str, place: str) -> None:
-        """Raise BadInput where a file of the newest checkpoint of servers is missing or damaged. Without NumPy the servers alone look."""
-        from trainmaster.ps.storage.former import Unusable, newest_former
-
-        if place in self.whole_formers:
-            return
-        try:
-            newest_former(place)
-        except Unusable as error:
-            raise BadInput(error.message, place=self._said(flag).origin, mend=error.mend, anchor="no-file") from error
-        except ImportError:
-            return
-        self.whole_formers.add(place)
+    def _former(self, place: str) -> str:
+        """Return what of a place servers begin from; "": it has no checkpoints of theirs. Raises BadInput where one is not whole."""
+        if place not in self.formers:
+            self.formers[place] = formers.newest(place, self._said("checkpoint_dir_for_init").origin, self.in_pods)
+        return self.formers[place]
 
     # -- results --
 

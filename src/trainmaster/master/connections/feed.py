@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.machine.report import status
-from trainmaster.core.machine.state import State
+from trainmaster.core.machine.state import FINAL, State
 from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
@@ -143,7 +143,8 @@ class Feed:
         for task in facts["tasks"]:
             sample = self._host.samples.get(task["task"], {}) if task["node"] else {}
             task |= {name: value for name, value in sample.items() if name not in ("type", "task", "phase")}
-            task["doing"] = sample.get("phase", "")  # the phase that the program named
+            is_over = task["state"] in FINAL
+            task["doing"] = "" if is_over else sample.get("phase", "")  # the phase that the program named
             if text := waits.get(task["task"]):
                 task["waits"] = text
         return facts

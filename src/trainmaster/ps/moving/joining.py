@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 
+from ... import runtime
 from ..leader import NotLetIn, reach_leader
 from ..wire.connections import Closed
 from ..wire.messages import Malformed
@@ -41,6 +42,10 @@ class Joining:
     def run(self) -> tuple[int, Shard | None] | None:
         """Return the number of servers of a placement that has this one, and its share where it came by a move; None after `end`."""
         print(f"ps: server {self._settings.index} waits until it may join", flush=True)
+        with runtime.phase("waiting to join the other servers"):
+            return self._join()
+
+    def _join(self) -> tuple[int, Shard | None] | None:
         last_reason = ""
         while not self._has_ended:
             try:

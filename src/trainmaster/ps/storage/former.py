@@ -69,6 +69,13 @@ def is_former(directory: str) -> bool:
     return any(_is_manifest_in(folder) for folder in _folders(directory))
 
 
+def newest_version(directory: str) -> int:
+    """Return the version of the newest checkpoint in a directory or below, whether or not its shares are there; -1: there is none."""
+    from .checkpoints import manifests
+
+    return max((known.version for folder in _folders(directory) for known in manifests(folder)), default=-1)
+
+
 def newest_former(directory: str) -> Former:
     """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable."""
     from .checkpoints import manifests

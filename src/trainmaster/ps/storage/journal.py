@@ -16,6 +16,7 @@ import zlib
 
 import numpy
 
+from ... import runtime
 from ..wire.messages import HEADER_LIMIT, PAYLOAD_LIMIT, PREFIX, Malformed, Prefix, buffers, parse_arrays, parse_header
 
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ class Journal:
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
         self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        await_lock(self._lock, fcntl.LOCK_EX, "waiting for its former process to end")
         self._file = -1
         self.size = 0  # bytes of the present segment
 
@@ -75,6 +76,15 @@ class Journal:
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock = -1
+
+
+def await_lock(descriptor: int, kind: int, phase: str) -> None:
+    """Take a lock. Where it is not free, the task's status shows `phase` meanwhile."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with runtime.phase(phase):
+            fcntl.flock(descriptor, kind)
 
 
 class Record:

@@ -15,7 +15,7 @@ import os
 from ..shard import Draft, LostDraft, Shard
 from ..specification import definition_of
 from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
-from .journal import Damaged, records_behind
+from .journal import Damaged, await_lock, records_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _await_end(folder: str) -> int:
     """Wait until the server whose log this is has ended, and keep another one from beginning. Returns the lock's descriptor."""
     os.makedirs(folder, exist_ok=True)
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
+    await_lock(lock, fcntl.LOCK_SH, "waiting for the former servers to end")
     return lock
 
 

@@ -250,7 +250,8 @@ def _full_url(sqlalchemy: Any, place: Place) -> Any:
     if dialect == SQLITE:
         path = file_of(place.database) or ""
         if not os.path.isfile(path):
-            raise BadTable(f"the file of {place.words} does not exist")
+            mend = "check the path; on a cluster every node must see it, else put the table into PostgreSQL"
+            raise BadTable(f"the file of {place.words} does not exist", mend)
         return url.set(database=f"file:{quote(os.path.abspath(path))}").update_query_dict({"mode": "ro", "uri": "true"})
     if not driver:
         url = url.set(drivername=f"{dialect}+{_driver(place)}")

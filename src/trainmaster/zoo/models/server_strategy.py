@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +26,10 @@ from ...ps.client import Client, Pulled
 from ...ps.errors import Refused, ServerError
 from ...ps.job import BadPlace, from_job
 from ...ps.specification import BadDefinition, Updates
+from ...ps.storage.former import newest_version
 from ...runtime import inputs
 from ..data.batches import Batch
-from ..embeddings.former import is_of_servers, loaded_former
+from ..embeddings.former import FLAG, is_of_servers, loaded_former
 from ..embeddings.in_process import InProcess
 from ..embeddings.lookups import distinct_of
 from ..errors import BadModel
@@ -77,12 +79,28 @@ class ServerStrategy:
             updates = Updates(**{**vars(updates), "clip_norm": limit})
         try:
             version = self._client.define(self._tables.dense(), self._tables.specs, optimizer, updates)
+            self._require_former(version)
             for name, (ids, rows) in {} if version else self._first_rows().items():
                 self._client.seed(name, ids, rows)
         except (BadDefinition, ServerError) as error:
             raise BadModel(f"the parameter servers cannot take the model: {error}") from None
         if version:
             self._say(f"going on from version {version} of the parameter servers")
+
+    def _require_former(self, version: int) -> None:
+        """Raise BadModel where the servers began with nothing, and not with the former job's checkpoint that this worker sees."""
+        place = self._flags["checkpoint_dir_for_init"]
+        if (
+            version == 0
+            and is_of_servers(place)
+            and not isinstance(self._client, InProcess)
+            and newest_version(place) > 0
+        ):
+            raise BadModel(
+                "the parameter servers began with nothing: they do not see the checkpoint that this worker sees",
+                place=f"{FLAG} {os.path.abspath(place)}",
+                mend="have the role ps see the directory as the role worker does (volumes, mounts)",
+            )
 
     def _first_rows(self) -> dict[str, tuple[Any, Any]]:
         """Return ids and rows of the tables that begin with an export's, once."""

@@ -1,4 +1,4 @@
-"""A small model of clicks in PyTorch: the ids a, b and c of a CSV, and whether it was clicked."""
+"""A small model of clicks in PyTorch: the ids a, b and c of a CSV or a table, and whether it was clicked."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ def optimizer(parameters):  # type: ignore[no-untyped-def]
 
 def feed(dataset, mode, metadata):  # type: ignore[no-untyped-def]
     def parse(record):  # type: ignore[no-untyped-def]
-        numbers = torch.tensor([int(text) for text in record])
+        numbers = torch.tensor([int(text) for text in (record.values() if isinstance(record, dict) else record)])
         return numbers[:3] if mode == Mode.PREDICTION else (numbers[:3], numbers[3:4].float())
 
     return dataset.map(parse)

@@ -14,6 +14,7 @@ for and no more, so that a node never has to evict a pod for what another one ta
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +49,7 @@ from trainmaster.engines.kubernetes.pods.templates import (
 from trainmaster.engines.kubernetes.pods.volumes import OURS
 from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
 from trainmaster.engines.sections import wrong
+from trainmaster.runtime.formats import sql
 
 WORK, HOME = (
     f"{OURS}/work",
@@ -188,6 +190,7 @@ def check(job: Job, settings: Settings) -> None:
             place=f"storage: {job.storage}", anchor="not-on-the-cluster",
             mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
         )  # fmt: skip
+    _check_tables(job, settings)
     shape = Shape("job", job, settings, "of-the-site")
     inside = PodBootstrap(init=[{"name": RUNTIME}], command=["true"])
     for name, role_spec in job.roles.items():
@@ -195,6 +198,23 @@ def check(job: Job, settings: Settings) -> None:
         _check_images(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
     _check_nodes("master.nodes", job.master.nodes)
     _check_images(master_pod(shape, inside), settings.of(MASTER))
+
+
+def _check_tables(job: Job, settings: Settings) -> None:
+    """Raise BadInput for a table in a file of this machine that no volume brings into pods. One that is not here may be in an image."""
+    for name, source in job.inputs.items():
+        path = sql.file_of(source.url)
+        readers = [MASTER, *(source.to or [role for role, spec in job.roles.items() if spec.counts])]
+        if path and os.path.exists(path) and not all(_is_mounted(path, settings.of(role)) for role in readers):
+            raise BadInput(
+                f"the table's file {path} is of this machine, and the pods do not see it", place=f"inputs.{name}.url: {source.url}",
+                mend="put the table into a PostgreSQL that they reach, or the file on a volume of all pods: engines.kubernetes.volumes",
+                anchor="not-on-the-cluster",
+            )  # fmt: skip
+
+
+def _is_mounted(path: str, pods: Pods) -> bool:
+    return any(f"{path}/".startswith(f"{volume.path.rstrip('/')}/") for volume in pods.volumes)
 
 
 def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Request:
