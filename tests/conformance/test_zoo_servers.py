@@ -105,12 +105,14 @@ def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine:
 def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine) -> None:
     flags = {"loss": "steep_loss", "checkpoint_steps": 2}
     job = submitted(engine, "torch_clicks", flags, workers=1, servers=2)
-    job.failed("exit", LIMIT)
+    why = job.failed("cannot-go-on", LIMIT)["figures"]["detail"]
+    assert job.task("worker:0")["attempt"] == 1, "the cause would only repeat"
     text = "\n".join(job.lines("worker:0", 1))
     assert re.search(
         r"error: in step 5, parameter server \d: a gradient of '.+' is not finite; the job is stopped", text
     ), text
     assert re.search(r"the last good checkpoint: version-[24] in .*servers of the parameter servers", text), text
+    assert re.match(r"in step 5, parameter server .*; the last good checkpoint: version-[24] in ", why), why
     assert "Traceback" not in text
 
 

@@ -93,14 +93,8 @@ if __name__ == "__main__":
     trained(data)
     run("wrong loss", "train", training_data=data, loss="wrong_loss")
     run("optimizer", "train", training_data=data, optimizer="plain_optimizer")
-    run(
-        "nan",
-        "train",
-        training_data=data,
-        num_epochs=3,
-        loss="nan_loss",
-        checkpoint_dir=directory / "nan",
-        checkpoint_steps=2,
-    )
+    for name in ("nan", "steep"):
+        flags = {"num_epochs": 3, "loss": f"{name}_loss", "checkpoint_dir": directory / name, "checkpoint_steps": 2}
+        run(name, "train", training_data=data, **flags)
     killed(data)
     print(json.dumps(facts))

@@ -143,6 +143,14 @@ def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None
     ]
 
 
+def test_a_gradient_that_is_no_number_is_in_no_checkpoint(module: dict[str, Any]) -> None:
+    """The loss of the step is finite; that of the next one, behind the checkpoint, would not be."""
+    assert error(module, "steep", status=1) == [
+        "parameter 'hidden.weight' is not finite after step 4; the job is stopped",
+        f"the last good checkpoint: state-00000001.json of step 2 in {module['directory']}/steep",
+    ]
+
+
 def test_a_killed_training_goes_on_exactly(module: dict[str, Any]) -> None:
     assert module["killed"]["status"] == -9
     begin, end = module["again"]

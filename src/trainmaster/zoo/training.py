@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from .. import runtime
+from ..runtime.reports import cannot_go_on
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
 from .data.records import Windows
@@ -39,7 +40,7 @@ _ALL = 10**9  # checkpoints that are kept where all are
 
 
 class Diverged(Exception):
-    """The loss or a gradient is not a finite number."""
+    """The loss, a gradient or a parameter is not a finite number."""
 
 
 class Unexported(Exception):
@@ -267,6 +268,8 @@ class Training:
     def _save(self, rank: int) -> None:
         state = self._strategy.state()
         if state is not None:
+            if name := self._model.diverged_parameter():  # a loss would show it one step too late
+                raise Diverged(f"parameter {name!r} is not finite after step {self._strategy.steps}")
             self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
         self._saved = self._strategy.steps
 
@@ -292,6 +295,8 @@ class Training:
         """Describe the newest checkpoint that is stored."""
         if self._has_servers:
             return str(self._strategy.newest_checkpoint())
+        if self._strategy.rank and self._saved >= 0:
+            return f"the newest that rank 0 has stored in {self._checkpoints.place}, of step {self._saved} at most"
         return self._checkpoints.newest()
 
     def _export_to(self, place: str) -> None:
@@ -325,8 +330,9 @@ def train(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -
     try:
         training.run()
     except Diverged as error:
-        newest = training.newest_checkpoint()
-        print(f"error: {error}; the job is stopped\n  the last good checkpoint: {newest}", file=sys.stderr, flush=True)
+        newest = f"the last good checkpoint: {training.newest_checkpoint()}"
+        print(f"error: {error}; the job is stopped\n  {newest}", file=sys.stderr, flush=True)
+        cannot_go_on(f"{error}; {newest}")  # from there the same would come
         return 1
     except Unexported as error:
         print(f"error: {error}\n  give the job a checkpoint", file=sys.stderr, flush=True)

@@ -133,6 +133,11 @@ class KerasModel:
             self.optimizer.apply(gradients, trained)
         return total.detach(), {name: part.detach() for name, part in parts.items()}
 
+    def diverged_parameter(self) -> str:
+        """Return the name of a variable that is not finite; "" where all are."""
+        trained = self.model.trainable_variables
+        return next((str(value.path) for value in trained if not bool(keras.ops.all(keras.ops.isfinite(value)))), "")
+
     # -- predicting --
 
     def outputs(self, features: Any) -> Any:

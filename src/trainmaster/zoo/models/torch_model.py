@@ -96,6 +96,11 @@ class TorchModel:
         total.backward()
         return float(total.detach()), {name: float(part.detach()) for name, part in parts.items()}
 
+    def diverged_parameter(self) -> str:
+        """Return the name of a parameter that is not finite; "" where all are."""
+        trained = self.model.named_parameters()
+        return next((name for name, value in trained if not bool(torch.isfinite(value).all())), "")
+
     # -- predicting --
 
     def outputs(self, features: Any) -> Any:
