@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
-from parameter_servers import Model, assert_holds, await_checkpoint, define, push_some, servers
+import pytest
+from parameter_servers import ASYNCHRONOUS, Model, assert_holds, await_checkpoint, define, push_some, servers
 from waiting import until
 
+from trainmaster.agent.attempt.faults import ERROR_FILE, recorded
 from trainmaster.ps.optimizers import Adam
-from trainmaster.ps.specification import Updates
+from trainmaster.ps.specification import TableSpec, Updates
+from trainmaster.ps.tables.memory import VARIABLE
 
 
 def test_a_full_disk_ends_a_server_which_goes_on_once_there_is_room(tmp_path: Path) -> None:
@@ -48,6 +52,32 @@ def test_a_share_that_cannot_be_written_costs_its_checkpoint_alone(tmp_path: Pat
         push_some(client, model, generator, 2)
         await_checkpoint(client, client.checkpoint())
         assert_holds(client, model)
+
+
+def test_a_checkpoint_that_does_not_fit_into_the_memory_is_refused_with_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers have what one has no memory for, whether it goes on in their directory or begins from it."""
+    rows = 3 * 2**14  # of 1036 bytes
+    tables = {"wide": TableSpec(256)}
+    with servers(tmp_path, 2) as group, group.client() as client:
+        client.define({}, tables, {"name": "SGD"}, ASYNCHRONOUS)
+        client.pull(rows={"wide": numpy.arange(rows)})
+        await_checkpoint(client, client.checkpoint())
+    monkeypatch.setenv(VARIABLE, str(72 * 2**20))  # half of it is Python and NumPy
+    monkeypatch.setenv(ERROR_FILE, str(tmp_path / "error.json"))
+    refusal = (
+        r"ps: server 0 of 1 has no memory for its part of the checkpoint of version 0: that takes 49 MiB,"
+        r" and [123]?\d MiB are left for rows: give it more memory, or begin with more servers\n"
+    )
+    (tmp_path / "apart").mkdir()
+    for folder, flags in ((tmp_path, ()), (tmp_path / "apart", ("--init", str(group.directory)))):
+        with servers(folder, 1, flags=flags) as one:
+            assert one.processes[0].wait(60) == 1
+            assert re.fullmatch(refusal, one.log(0)), one.log(0)
+        assert "server 0 of 1 has no memory" in recorded(str(tmp_path / "error.json")), "another attempt would end so too"
+    with servers(tmp_path, 3) as group, group.client() as client:
+        assert client.ids("wide").tolist() == list(range(rows))
 
 
 def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import signal
 import sys
 
 from ..runtime.pinned import serving
+from ..runtime.reports import cannot_go_on
+from .errors import NoRoom
 from .job import BadPlace, place_of_job
 from .server import Fatal, Server, Settings
 from .storage.former import Unusable
@@ -70,6 +72,10 @@ def main() -> int:
     except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
+    except NoRoom as error:
+        print(f"ps: {error}", file=sys.stderr)
+        cannot_go_on(str(error))
+        return error.status
     except (CannotRestore, Fatal, OSError) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 1

@@ -14,6 +14,7 @@ import os
 
 from ..shard import Draft, LostDraft, Shard
 from ..specification import definition_of
+from ..tables.memory import check_room
 from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
 from .journal import Damaged, records_behind
 
@@ -39,7 +40,7 @@ def restore(
 ) -> tuple[Shard, bool]:
     """Return the server's state, and whether it was that of another number of servers. An empty directory gives an empty state.
 
-    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore.
+    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore, NoRoom.
     """
     known = manifests(directory)
     former = _former_servers(directory, known)
@@ -96,6 +97,7 @@ def _load_newest(known: list[Manifest], index: int, servers: int, warn: Callable
     faults = []
     for manifest in known:
         shard = Shard(index, servers)
+        check_room(index, servers, manifest.version, manifest.sizes)
         try:
             manifest.check(index)
             for draft in load_share(manifest.path(index), shard):
@@ -127,6 +129,7 @@ def _restore_resharded(directory: str, index: int, servers: int, former: int, ma
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
         seeds: list[Record] = []
         if manifest is not None:
+            check_room(index, servers, manifest.version, manifest.sizes)
             for number in range(former):
                 manifest.check(number)
                 for draft in load_share(manifest.path(number), shard, is_own=False):
