@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
 import pytest
-from parameter_servers import ASYNCHRONOUS, Model, assert_holds, await_checkpoint, define, push_some, servers
+from parameter_servers import ASYNCHRONOUS, Model, Servers, assert_holds, await_checkpoint, define, push_some, servers
 from waiting import until
 
 from trainmaster.agent.attempt.faults import ERROR_FILE, recorded
+from trainmaster.ps.errors import InUse
 from trainmaster.ps.optimizers import Adam
 from trainmaster.ps.specification import TableSpec, Updates
+from trainmaster.ps.storage.locks import take_lock
 from trainmaster.ps.tables.memory import VARIABLE
 
 
@@ -52,6 +56,62 @@ def test_a_share_that_cannot_be_written_costs_its_checkpoint_alone(tmp_path: Pat
         push_some(client, model, generator, 2)
         await_checkpoint(client, client.checkpoint())
         assert_holds(client, model)
+
+
+def owned_by(job: str) -> dict[str, str]:
+    return {"TRAINMASTER_JOB": job, "TRAINMASTER_ROLE": "ps"}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_server_says_which_other_job_has_its_directory_and_goes_on_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also a server among another number of servers than that job's."""
+    model = Model(Adam(0.01))
+    for name, value in owned_by("j-first").items():
+        monkeypatch.setenv(name, value)
+    with servers(tmp_path, 1) as first, first.client() as client:
+        define(client)
+        push_some(client, model, numpy.random.default_rng(24), 3)
+        monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
+        second = Servers(tmp_path, count, token="the second job's")
+        try:
+            second.begin(count - 1)
+            line = (
+                rf"ps: {tmp_path}/ckpt/journal/0-of-1 is in use by ps:0 of job j-first \(process {first.processes[0].pid} on .+\):"
+                r" waiting for its end, for 60 s at most\n"
+            )
+            begun = len(first.log(0)) if count == 1 else 0  # both jobs' servers write to one file
+            until(lambda: re.fullmatch(line, second.log(count - 1)[begun:]), what=lambda: second.log(count - 1))
+            first.kill()
+            if count == 2:
+                second.begin(0)
+            with second.client() as other:
+                define(other)
+                assert_holds(other, model)
+        finally:
+            second.end()
+
+
+def test_another_job_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    for name, value in owned_by("j-first").items():
+        monkeypatch.setenv(name, value)
+    folder = str(tmp_path / "0-of-1")
+    first = take_lock(folder, lines.append)
+    monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
+    why = rf"{folder} is in use by ps:0 of job j-first \(process {os.getpid()} on .+\), which has not ended within 0.1 s: end that job, or give"
+    with pytest.raises(InUse, match=why):
+        take_lock(folder, lines.append, patience=0.1)
+    monkeypatch.setenv("TRAINMASTER_JOB", "j-first")
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(take_lock, folder, lines.append, patience=0.1)
+        until(lambda: lines)  # its own former process is waited for, however long
+        assert lines == [
+            f"{folder} is in use by this job's former ps:0 (process {os.getpid()} on {socket.gethostname()}): waiting for its end"
+        ]
+        os.close(first)
+        os.close(taken.result(60))
 
 
 def test_a_checkpoint_that_does_not_fit_into_the_memory_is_refused_with_figures(

@@ -13,7 +13,7 @@ import sys
 
 from ..runtime.pinned import serving
 from ..runtime.reports import cannot_go_on
-from .errors import NoRoom
+from .errors import ServerError
 from .job import BadPlace, place_of_job
 from .server import Fatal, Server, Settings
 from .storage.former import Unusable
@@ -72,7 +72,7 @@ def main() -> int:
     except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
-    except NoRoom as error:
+    except ServerError as error:
         print(f"ps: {error}", file=sys.stderr)
         cannot_go_on(str(error))
         return error.status

@@ -21,6 +21,10 @@ class NoRoom(ServerError):
     """A checkpoint's share does not fit into a server's memory."""
 
 
+class InUse(ServerError):
+    """Another job's server has the directory."""
+
+
 class Refused(ServerError):
     """A push was refused as stale; `version` is the newest. Pull again, and do the batch again."""
 

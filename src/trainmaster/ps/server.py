@@ -183,7 +183,7 @@ class Server:
         index, servers, directory = self.settings.index, self.settings.servers, self.settings.directory
         if not directory:
             return self._initial()
-        self._journal = Journal(journal_folder(directory, index, servers))
+        self._journal = Journal(journal_folder(directory, index, servers), _warn)
         if self.settings.initial and not manifests(directory):  # nothing was pushed before the first checkpoint
             self._journal.clear()
         shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)

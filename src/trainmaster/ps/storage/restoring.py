@@ -9,7 +9,6 @@ others have their parts of each draft; each new server keeps its own rows of the
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from ..shard import Draft, LostDraft, Shard
@@ -17,6 +16,7 @@ from ..specification import definition_of
 from ..tables.memory import check_room
 from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
 from .journal import Damaged, records_behind
+from .locks import take_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def restore(
 ) -> tuple[Shard, bool]:
     """Return the server's state, and whether it was that of another number of servers. An empty directory gives an empty state.
 
-    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore, NoRoom.
+    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore, NoRoom, InUse.
     """
     known = manifests(directory)
     former = _former_servers(directory, known)
     try:
         if former not in (0, servers):
-            return _restore_resharded(directory, index, servers, former, known[0] if known else None), True
+            return _restore_resharded(directory, index, servers, former, known[0] if known else None, warn), True
         shard = _load_newest([manifest for manifest in known if manifest.servers == servers], index, servers, warn)
         for record in records_behind(journal_folder(directory, index, servers), shard.sequence):
             replay(shard, record, snapshot)
@@ -121,9 +121,11 @@ def _has_definition(folder: str) -> bool:
     return any(record.header["op"] == "define" for record in records_behind(folder, 0))
 
 
-def _restore_resharded(directory: str, index: int, servers: int, former: int, manifest: Manifest | None) -> Shard:
+def _restore_resharded(
+    directory: str, index: int, servers: int, former: int, manifest: Manifest | None, warn: Callable[[str], None]
+) -> Shard:
     folders = [journal_folder(directory, number, former) for number in range(former)]
-    locks = [_await_end(folder) for folder in folders]
+    locks = [take_lock(folder, warn, is_shared=True) for folder in folders]  # once their servers have ended
     try:
         shard, parts = Shard(index, servers), _Parts(former)
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
@@ -175,14 +177,6 @@ def _evict(shard: Shard, evictions: dict[int, list[Record]]) -> None:
 def rows_of(arrays: Arrays, shard: Shard) -> dict[str, Any]:
     """Return those rows that belong to a server, with their ids."""
     return part_of(Draft(("", 0, 0), 0, dict(arrays)), shard)
-
-
-def _await_end(folder: str) -> int:
-    """Wait until the server whose log this is has ended, and keep another one from beginning. Returns the lock's descriptor."""
-    os.makedirs(folder, exist_ok=True)
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    return lock
 
 
 class _Parts:
