@@ -100,7 +100,7 @@ def test_another_job_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pyt
     folder = str(tmp_path / "0-of-1")
     first = take_lock(folder, lines.append)
     monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
-    why = rf"{folder} is in use by ps:0 of job j-first \(process {os.getpid()} on .+\), which has not ended within 0.1 s: end that job, or give"
+    why = rf"{folder} is in use by ps:0 of job j-first \(process {os.getpid()} on .+\), which has not ended within 0.1 s: end that job"
     with pytest.raises(InUse, match=why):
         take_lock(folder, lines.append, patience=0.1)
     monkeypatch.setenv("TRAINMASTER_JOB", "j-first")
@@ -135,7 +135,9 @@ def test_a_checkpoint_that_does_not_fit_into_the_memory_is_refused_with_figures(
         with servers(folder, 1, flags=flags) as one:
             assert one.processes[0].wait(60) == 1
             assert re.fullmatch(refusal, one.log(0)), one.log(0)
-        assert "server 0 of 1 has no memory" in recorded(str(tmp_path / "error.json")), "another attempt would end so too"
+        assert "server 0 of 1 has no memory" in recorded(str(tmp_path / "error.json")), (
+            "another attempt would end so too"
+        )
     with servers(tmp_path, 3) as group, group.client() as client:
         assert client.ids("wide").tolist() == list(range(rows))
 

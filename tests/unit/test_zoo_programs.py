@@ -128,6 +128,8 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert module["loaded"]["state dict"] < 1e-6
     assert module["loaded"]["program"] < 1e-6
     assert module["loaded"]["other batch"] == [7, 3], "the exported program takes any batch"
+    assert lines(module, "come back", "going on") == ["going on from the checkpoint of step 25"]
+    assert module["loaded"]["come back"] == [7, 3], "the checkpoint tells the form of the input"
     evaluated = {
         lines(module, name, "Evaluation")[0].partition("]: ")[2] for name in ("train", "from checkpoint", "from export")
     }

@@ -166,10 +166,13 @@ class Training:
         if not first and not model.is_built:
             if self._has_servers and runtime.task().index:
                 raise SystemExit(0)  # the servers have what the others did, and worker 0 exports it
-            if self._loaded is None:
+            if self._loaded is not None:
+                restore(model, self._loaded)  # which builds it, and has no optimizer yet
+            elif self._evaluation is not None:
+                model.build(self._evaluation.first_batch().features)
+            else:
                 raise BadModel("no records are left for this worker, and its model has no form without one",
-                               mend="have the model built by custom_model()")  # fmt: skip
-            restore(model, self._loaded)  # which builds it, and has no optimizer yet
+                               mend="have the model built by custom_model(), or give --validation_data")  # fmt: skip
         place = flags["checkpoint_dir_for_init"] if self._loaded is None else ""
         if needs_tables(flags["distribution_strategy"], model) and place:
             if not is_of_servers(place):  # else whoever keeps the tables loads them
@@ -283,6 +286,8 @@ class Training:
         self._strategy.keep()
         if self._evaluation is not None:
             self._evaluate(rank)
+            if self._export_place() and not self._model.has_example:  # it came when no records were left
+                self._model.note_example(self._evaluation.first_batch().features)
             self._evaluation.finish()
         self._end_epoch()
         self._callbacks.call("on_train_end")
@@ -304,12 +309,15 @@ class Training:
         if self._strategy.rank == 0:
             self._model.export(place)
 
-    def _export(self) -> None:
-        """Export, where this task has an output of the job; alone, or where the job has none, the first one to `--output`."""
+    def _export_place(self) -> str:
+        """Return the output of the job that this task has; alone, or where the job has none, the first task has `--output`."""
         place = os.environ.get("TRAINMASTER_OUTPUT_MODEL") or (
             self._flags["output"] if runtime.task().index == 0 else ""
         )
-        if place:
+        return str(place)
+
+    def _export(self) -> None:
+        if place := self._export_place():
             self._say(f"exported {' and '.join(self._model.export(place))}")
 
     def _end_too_late(self) -> None:

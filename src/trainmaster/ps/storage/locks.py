@@ -25,9 +25,7 @@ _TOLD_AFTER = 1.0  # s; a process that was killed takes less, as a rule
 _AGAIN = 0.02  # s between two tries
 
 
-def take_lock(
-    folder: str, warn: Callable[[str], None], *, is_shared: bool = False, patience: float = PATIENCE
-) -> int:
+def take_lock(folder: str, warn: Callable[[str], None], *, is_shared: bool = False, patience: float = PATIENCE) -> int:
     """Wait until nobody has the lock of a log, take it, and return its descriptor. Raises InUse.
 
     `is_shared`: others that only read the log may have it too. `warn` is called once, where the wait is longer than a moment.
@@ -75,6 +73,8 @@ def _owner(lock: int) -> tuple[str, bool]:
         job = runtime.task().job
         if owner["job"] and owner["job"] == job:
             return f"this job's former {owner['task']} ({where})", True
-        return f"{owner['task']} of job {owner['job']} ({where})" if owner["job"] else f"another server ({where})", False
+        return f"{owner['task']} of job {owner['job']} ({where})" if owner[
+            "job"
+        ] else f"another server ({where})", False
     except (ValueError, KeyError, TypeError):  # it has just begun, and is about to write this
         return "another server", False

@@ -19,7 +19,7 @@ _RESERVE = 0.1  # of the limit: for messages, indices that grow, and what a chec
 
 
 def memory_left(reserve: float = _RESERVE) -> float:
-    """Return the bytes that rows may still take; infinite where nothing limits them. `reserve`: the share of the limit that is not for them."""
+    """Return the bytes that rows may still take; infinite where nothing limits them. `reserve`: the share of the limit beside them."""
     limit = os.environ.get(VARIABLE)
     return int(limit) * (1 - reserve) - _resident() if limit else math.inf
 
@@ -27,8 +27,8 @@ def memory_left(reserve: float = _RESERVE) -> float:
 def check_room(index: int, servers: int, version: int, shares: Sequence[int]) -> None:
     """Raise NoRoom where a server's part of a checkpoint does not fit. `shares`: the bytes of those that it was written in.
 
-    A server takes as many bytes for a row as its file. One that comes back into its own number of servers had room for its share, if need be
-    in the reserve too.
+    A row takes about as many bytes in memory as in its file. A server that comes back among as many servers had room for its share, if need
+    be in the reserve too.
     """
     is_own = len(shares) == servers
     needed = shares[index] if is_own else sum(shares) / servers
@@ -36,7 +36,8 @@ def check_room(index: int, servers: int, version: int, shares: Sequence[int]) ->
     if needed > left:
         raise NoRoom(
             f"server {index} of {servers} has no memory for its part of the checkpoint of version {version}: that takes"
-            f" {needed / 2**20:,.0f} MiB, and {max(0.0, left) / 2**20:,.0f} MiB are left for rows: give it more memory, or begin with more servers"
+            f" {needed / 2**20:,.0f} MiB, and {max(0.0, left) / 2**20:,.0f} MiB are left for rows:"
+            " give it more memory, or begin with more servers"
         )
 
 
