@@ -42,6 +42,7 @@ import time
 from dataclasses import dataclass, field
 
 from .. import runtime
+from .clock import Clock
 from .order import decide, of_all_waiting
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .snapshots import Snapshots
@@ -139,6 +140,7 @@ class Server:
         self._snapshots = Snapshots(settings.directory)
         self.shard = self._restored()
         self.shard.room = memory_left
+        self._now = Clock(self.shard.newest_use())
 
     @property
     def is_leader(self) -> bool:
@@ -257,7 +259,7 @@ class Server:
         """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
         if self.shard.definition is None or self._is_settling:
             return
-        for arrays in self.shard.due_evictions(time.time()):
+        for arrays in self.shard.due_evictions(self._now()):
             if self._journal is not None:
                 self._journal.append({"op": "evict", "sequence": self.shard.sequence}, arrays)
             self.shard.evict(arrays)
@@ -431,7 +433,7 @@ class Server:
         return {"version": self.shard.version}, self._pulled(names, message, message.arrays)
 
     def _pulled(self, names: list[str] | None, message: Message, ids: Arrays) -> Arrays:
-        pulled = self.shard.pull(names, ids, time.time())
+        pulled = self.shard.pull(names, ids, self._now())
         return {name: array.astype("f2") for name, array in pulled.items()} if message.header.get("half") else pulled
 
     def _draft(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -485,7 +487,7 @@ class Server:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
         if not self.shard.version:  # else another worker has done it, and rows were trained since
-            now = int(time.time())
+            now = int(self._now())
             self.shard.seed(message.arrays, now)
             if self._journal is not None:
                 self._journal.append({"op": "seed", "time": now}, message.arrays)
@@ -515,7 +517,7 @@ class Server:
 
     def _add(self, entry: Entry) -> None:
         """Make the next entry of the order, on server 0."""
-        entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(time.time()), **entry}
+        entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(self._now()), **entry}
         self._handle(entry)
 
     def _handle(self, entry: Entry) -> None:
