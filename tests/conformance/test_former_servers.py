@@ -106,7 +106,8 @@ def test_a_subclassed_model_with_a_schedule_has_two_gradients_a_step(engine: Eng
     trained = tm(engine, "train", "subclassed", *flags, "--num_epochs", "4", "--grads_to_wait", "2",
                  "--evaluation_steps", "10", "--checkpoint_dir", "kept", "--output", "model", "--envs", "STEPS=20")  # fmt: skip
     figures = evaluations(trained)
-    assert figures[-1][0] == 4 * RECORDS // 40 // 2
+    steps = 4 * RECORDS // 40 // 2
+    assert figures[-1][0] in (steps, steps + 1), "files of 300 records: each worker's last batch may be half of one"
     late = {figure for step, figure in figures if step > 20}
     assert len(late) == 1, "the schedule ends learning"
     assert late.pop() > 0.9

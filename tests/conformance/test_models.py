@@ -19,6 +19,7 @@ import trainmaster
 
 pytestmark = pytest.mark.needs("local-data", "frameworks")
 
+PROGRAMS = Path(__file__).parents[1] / "programs"
 MODEL = ["--model_zoo", "zoo", "--model_def", "points.points.custom_model"]
 SMALL = ["--worker_resource_request", "cpu=0.05,memory=1024Mi"]
 
@@ -67,6 +68,26 @@ def test_a_model_is_trained_evaluated_and_used(engine: Engine, zoo: Path) -> Non
     guesses = [json.loads(line) for line in lines]
     inside = [float(x) ** 2 + float(y) ** 2 < 0.6 for x, y in points]
     assert sum((no < yes) == is_inside for (no, yes), is_inside in zip(guesses, inside, strict=True)) > 85
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["Local", "AllreduceStrategy"])
+def test_a_loss_that_is_no_number_ends_the_job_without_a_restart(engine: Engine, zoo: Path, strategy: str) -> None:
+    flowers = [f"{number % 7},{number % 5},{number % 3},{number % 2},{number % 3}" for number in range(600)]
+    (zoo / "flowers.csv").write_text("\n".join(["a,b,c,d,class", *flowers]) + "\n")
+    words = [
+        "train", "--model_zoo", str(PROGRAMS / "zoo"), "--model_def", "models.torch_iris.custom_model", "--loss", "nan_loss",
+        "--training_data", "flowers.csv", "--minibatch_size", "20", "--num_minibatches_per_task", "1", "--checkpoint_dir", "saved",
+        "--checkpoint_steps", "2", "--distribution_strategy", strategy, "--num_workers", "1" if strategy == "Local" else "2",
+    ]  # fmt: skip
+    done = engine.tm(*words, *SMALL, "--engine", engine.name)
+    assert done.returncode == 1, done.stdout + done.stderr
+    names = os.listdir(Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs"))
+    engine.jobs += [Submitted(trainmaster.attach(name)) for name in names]
+    why = engine.jobs[-1].failed("cannot-go-on")["figures"]["detail"]
+    assert re.match(r"the loss of step \d+ is NaN; the last good checkpoint: .*of step \d+ ", why), why
+    assert "could not go on: the loss of step " in done.stdout + done.stderr
+    assert all(task["attempt"] == 1 for task in engine.jobs[-1].run.status()["tasks"])
 
 
 @pytest.mark.full

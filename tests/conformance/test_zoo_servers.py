@@ -96,10 +96,17 @@ def test_workers_train_tables_of_pytorch_on_servers_though_one_is_killed(engine:
     assert sorted(attempts) == [1, 2], job.said()
     assert counted(engine, job) == 2 * RECORDS
     assert metric(job, attempts[0]) > 0.85
-    exported = {"worker-0/model.pt"}
-    if attempts[0] == 1:  # a program is exported by a batch, and one that came back may have found none left
-        exported.add("worker-0/model.pt2")
-    assert exported <= {*engine.files("models")}
+    assert {"worker-0/model.pt", "worker-0/model.pt2"} <= {*engine.files("models")}
+
+
+@pytest.mark.full
+def test_a_worker_that_comes_back_when_no_records_are_left_exports_a_program(engine: Engine) -> None:
+    """A batch of the validation data shows the form of the input."""
+    job = submitted(engine, "torch_clicks", {}, workers=1, dies=f"59 {engine.folder}/dead")
+    job.succeeded(LIMIT)
+    assert job.task("worker:0")["attempt"] == 2
+    assert not any(line.startswith("step=") for line in job.lines("worker:0", 2)), "all was trained before"
+    assert {"worker-0/model.pt", "worker-0/model.pt2"} <= {*engine.files("models")}
 
 
 @pytest.mark.full
@@ -120,12 +127,14 @@ def test_servers_come_and_go_while_workers_train(engine: Engine) -> None:
 def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine) -> None:
     flags = {"loss": "steep_loss", "checkpoint_steps": 2}
     job = submitted(engine, "torch_clicks", flags, workers=1, servers=2)
-    job.failed("exit", LIMIT)
+    why = job.failed("cannot-go-on", LIMIT)["figures"]["detail"]
+    assert job.task("worker:0")["attempt"] == 1, "the cause would only repeat"
     text = "\n".join(job.lines("worker:0", 1))
     assert re.search(
         r"error: in step 5, parameter server \d: a gradient of '.+' is not finite; the job is stopped", text
     ), text
     assert re.search(r"the last good checkpoint: version-[24] in .*servers of the parameter servers", text), text
+    assert re.match(r"in step 5, parameter server .*; the last good checkpoint: version-[24] in ", why), why
     assert "Traceback" not in text
 
 

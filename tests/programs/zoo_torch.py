@@ -41,6 +41,7 @@ def trained(csv: Path) -> None:
     run(
         "train", "train", training_data=csv, validation_data=csv, num_epochs=5, output=model, checkpoint_dir=checkpoints
     )
+    run("come back", "train", training_data=csv, num_epochs=5, output=directory / "back", checkpoint_dir=checkpoints)
     run("from checkpoint", "evaluate", validation_data=csv, checkpoint_dir_for_init=checkpoints)
     run("from export", "evaluate", validation_data=csv, checkpoint_dir_for_init=model)
     run("predict", "predict", prediction_data=csv, checkpoint_dir_for_init=model, output=directory / "predictions")
@@ -58,6 +59,9 @@ def trained(csv: Path) -> None:
             "state dict": float((plain(features)["logits"] - predicted).abs().max()),
             "program": float((program(features)["logits"] - predicted).abs().max()),
             "other batch": list(program(features[:7])["logits"].shape),
+            "come back": list(
+                torch.export.load(directory / "back" / "model.pt2").module()(features[:7])["logits"].shape
+            ),
         }
 
 
@@ -93,14 +97,8 @@ if __name__ == "__main__":
     trained(data)
     run("wrong loss", "train", training_data=data, loss="wrong_loss")
     run("optimizer", "train", training_data=data, optimizer="plain_optimizer")
-    run(
-        "nan",
-        "train",
-        training_data=data,
-        num_epochs=3,
-        loss="nan_loss",
-        checkpoint_dir=directory / "nan",
-        checkpoint_steps=2,
-    )
+    for name in ("nan", "steep"):
+        flags = {"num_epochs": 3, "loss": f"{name}_loss", "checkpoint_dir": directory / name, "checkpoint_steps": 2}
+        run(name, "train", training_data=data, **flags)
     killed(data)
     print(json.dumps(facts))

@@ -64,6 +64,18 @@ def test_an_error_file_of_the_users_own_stays_and_an_old_one_tells_nothing(tmp_p
     assert files.lines(2) == STACK.splitlines()[-2:]
 
 
+def test_a_program_that_cannot_go_on_says_why(tmp_path: Path) -> None:
+    files = ErrorFiles()
+    (copy,) = files.variables({}, ({},), f"{tmp_path}/errors-1")
+    assert files.why_lasting() == ""
+    Path(copy[ERROR_FILE]).write_text(json.dumps(RECORDED))
+    assert files.why_lasting() == "", "another attempt may do better"
+    code = "from trainmaster.runtime.reports import cannot_go_on; cannot_go_on('the loss of step 5 is NaN')"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **copy}, check=True)
+    assert files.why_lasting() == "the loss of step 5 is NaN"
+    assert files.lines(20) == ["the loss of step 5 is NaN"]
+
+
 def test_the_stack_of_a_fault_is_found_before_what_follows_it(tmp_path: Path) -> None:
     printed = subprocess.run([sys.executable, "-c", FAULT], capture_output=True, text=True, check=False).stderr
     log = tmp_path / "log"

@@ -48,8 +48,8 @@ def test_scope_says_what_restarts(scope: str, attempts: list[int], stopped: list
 
 
 @pytest.mark.parametrize("scope", ["group", "task"])
-@pytest.mark.parametrize("reason", ["command-not-found", "not-executable"])
-def test_a_command_that_cannot_be_executed_is_not_started_again(scope: str, reason: str) -> None:
+@pytest.mark.parametrize("reason", ["command-not-found", "not-executable", "cannot-go-on"])
+def test_what_would_end_so_again_is_not_started_again(scope: str, reason: str) -> None:
     script = running(scope, tasks=1)
     script.fail("worker:0", reason=reason)
     script.tick(SETTLE)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
-from parameter_servers import Model, assert_holds, await_checkpoint, define, push_some, servers
+import pytest
+from parameter_servers import ASYNCHRONOUS, Model, Servers, assert_holds, await_checkpoint, define, push_some, servers
 from waiting import until
 
+from trainmaster.agent.attempt.faults import ERROR_FILE, recorded
+from trainmaster.ps.errors import InUse
 from trainmaster.ps.optimizers import Adam
-from trainmaster.ps.specification import Updates
+from trainmaster.ps.specification import TableSpec, Updates
+from trainmaster.ps.storage.locks import take_lock
+from trainmaster.ps.tables.memory import VARIABLE
 
 
 def test_a_full_disk_ends_a_server_which_goes_on_once_there_is_room(tmp_path: Path) -> None:
@@ -48,6 +56,90 @@ def test_a_share_that_cannot_be_written_costs_its_checkpoint_alone(tmp_path: Pat
         push_some(client, model, generator, 2)
         await_checkpoint(client, client.checkpoint())
         assert_holds(client, model)
+
+
+def owned_by(job: str) -> dict[str, str]:
+    return {"TRAINMASTER_JOB": job, "TRAINMASTER_ROLE": "ps"}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_server_says_which_other_job_has_its_directory_and_goes_on_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also a server among another number of servers than that job's."""
+    model = Model(Adam(0.01))
+    for name, value in owned_by("j-first").items():
+        monkeypatch.setenv(name, value)
+    with servers(tmp_path, 1) as first, first.client() as client:
+        define(client)
+        push_some(client, model, numpy.random.default_rng(24), 3)
+        monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
+        second = Servers(tmp_path, count, token="the second job's")
+        try:
+            second.begin(count - 1)
+            line = (
+                rf"ps: {tmp_path}/ckpt/journal/0-of-1 is in use by ps:0 of job j-first \(process {first.processes[0].pid} on .+\):"
+                r" waiting for its end, for 60 s at most\n"
+            )
+            begun = len(first.log(0)) if count == 1 else 0  # both jobs' servers write to one file
+            until(lambda: re.fullmatch(line, second.log(count - 1)[begun:]), what=lambda: second.log(count - 1))
+            first.kill()
+            if count == 2:
+                second.begin(0)
+            with second.client() as other:
+                define(other)
+                assert_holds(other, model)
+        finally:
+            second.end()
+
+
+def test_another_job_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    for name, value in owned_by("j-first").items():
+        monkeypatch.setenv(name, value)
+    folder = str(tmp_path / "0-of-1")
+    first = take_lock(folder, lines.append)
+    monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
+    why = rf"{folder} is in use by ps:0 of job j-first \(process {os.getpid()} on .+\), which has not ended within 0.1 s: end that job"
+    with pytest.raises(InUse, match=why):
+        take_lock(folder, lines.append, patience=0.1)
+    monkeypatch.setenv("TRAINMASTER_JOB", "j-first")
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(take_lock, folder, lines.append, patience=0.1)
+        until(lambda: lines)  # its own former process is waited for, however long
+        assert lines == [
+            f"{folder} is in use by this job's former ps:0 (process {os.getpid()} on {socket.gethostname()}): waiting for its end"
+        ]
+        os.close(first)
+        os.close(taken.result(60))
+
+
+def test_a_checkpoint_that_does_not_fit_into_the_memory_is_refused_with_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers have what one has no memory for, whether it goes on in their directory or begins from it."""
+    rows = 3 * 2**14  # of 1036 bytes
+    tables = {"wide": TableSpec(256)}
+    with servers(tmp_path, 2) as group, group.client() as client:
+        client.define({}, tables, {"name": "SGD"}, ASYNCHRONOUS)
+        client.pull(rows={"wide": numpy.arange(rows)})
+        await_checkpoint(client, client.checkpoint())
+    monkeypatch.setenv(VARIABLE, str(72 * 2**20))  # half of it is Python and NumPy
+    monkeypatch.setenv(ERROR_FILE, str(tmp_path / "error.json"))
+    refusal = (
+        r"ps: server 0 of 1 has no memory for its part of the checkpoint of version 0: that takes 49 MiB,"
+        r" and [123]?\d MiB are left for rows: give it more memory, or begin with more servers\n"
+    )
+    (tmp_path / "apart").mkdir()
+    for folder, flags in ((tmp_path, ()), (tmp_path / "apart", ("--init", str(group.directory)))):
+        with servers(folder, 1, flags=flags) as one:
+            assert one.processes[0].wait(60) == 1
+            assert re.fullmatch(refusal, one.log(0)), one.log(0)
+        assert "server 0 of 1 has no memory" in recorded(str(tmp_path / "error.json")), (
+            "another attempt would end so too"
+        )
+    with servers(tmp_path, 3) as group, group.client() as client:
+        assert client.ids("wide").tolist() == list(range(rows))
 
 
 def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert module["loaded"]["state dict"] < 1e-6
     assert module["loaded"]["program"] < 1e-6
     assert module["loaded"]["other batch"] == [7, 3], "the exported program takes any batch"
+    assert lines(module, "come back", "going on") == ["going on from the checkpoint of step 25"]
+    assert module["loaded"]["come back"] == [7, 3], "the checkpoint tells the form of the input"
     evaluated = {
         lines(module, name, "Evaluation")[0].partition("]: ")[2] for name in ("train", "from checkpoint", "from export")
     }
@@ -141,6 +143,14 @@ def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None
     assert error(module, "nan", status=1) == [
         "the loss of step 5 is NaN; the job is stopped",
         f"the last good checkpoint: state-00000002.json of step 4 in {module['directory']}/nan",
+    ]
+
+
+def test_a_gradient_that_is_no_number_is_in_no_checkpoint(module: dict[str, Any]) -> None:
+    """The loss of the step is finite; that of the next one, behind the checkpoint, would not be."""
+    assert error(module, "steep", status=1) == [
+        "parameter 'hidden.weight' is not finite after step 4; the job is stopped",
+        f"the last good checkpoint: state-00000001.json of step 2 in {module['directory']}/steep",
     ]
 
 

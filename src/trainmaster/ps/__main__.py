@@ -16,6 +16,8 @@ import sys
 from dataclasses import replace
 
 from ..runtime.pinned import serving
+from ..runtime.reports import cannot_go_on
+from .errors import ServerError
 from .job import BadPlace, place_of_job
 from .moving.joining import Joining
 from .peers import Fatal, Renumbered, Settings
@@ -85,6 +87,10 @@ def main() -> int:
     except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
+    except ServerError as error:
+        print(f"ps: {error}", file=sys.stderr)
+        cannot_go_on(str(error))
+        return error.status
     except (CannotRestore, Fatal, OSError) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The errors of a worker's side of parameter servers."""
+"""The errors of parameter servers that users read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ class ServerGone(ServerError, ConnectionError):
 
 class StateLost(ServerError):
     """A server came back without what it had."""
+
+
+class NoRoom(ServerError):
+    """A checkpoint's share does not fit into a server's memory."""
+
+
+class InUse(ServerError):
+    """Another job's server has the directory."""
 
 
 class Refused(ServerError):

@@ -44,6 +44,7 @@ import threading
 import time
 
 from .. import runtime
+from .clock import Clock
 from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
@@ -117,6 +118,7 @@ class Server:
                 opened.close()
             self._end_journal()
             raise Renumbered(self.shard.placed)
+        self._now = Clock(self.shard.newest_use())
 
     @property
     def is_leader(self) -> bool:
@@ -177,7 +179,7 @@ class Server:
         index, servers, directory = self.settings.index, self.settings.servers, self.settings.directory
         if not directory:
             return self._initial()
-        self._journal = Journal(journal_folder(directory, index, servers))
+        self._journal = Journal(journal_folder(directory, index, servers), _warn)
         if self.settings.initial and not manifests(directory):  # nothing was pushed before the first checkpoint
             self._journal.clear()
         shard, self._is_settling = restore(directory, index, servers, _warn, self._snapshot_again)
@@ -196,7 +198,7 @@ class Server:
         settings = self.settings
         shard.placed = 0
         if settings.directory:
-            self._journal = Journal(journal_folder(settings.directory, settings.index, settings.servers))
+            self._journal = Journal(journal_folder(settings.directory, settings.index, settings.servers), _warn)
             self._journal.clear()
             self._journal.begin(shard.sequence)
             self._is_settling = True
@@ -269,7 +271,7 @@ class Server:
         """Remove the rows that were not used for as long as their tables say. Each server does so by itself, and logs it."""
         if self.shard.definition is None or self._is_settling or self._moves.is_under_way:
             return
-        for arrays in self.shard.due_evictions(time.time()):
+        for arrays in self.shard.due_evictions(self._now()):
             self._log({"op": "evict", "sequence": self.shard.sequence}, arrays)
             self.shard.evict(arrays)
 
@@ -458,7 +460,7 @@ class Server:
         return {"version": self.shard.version}, self._pulled(names, message, message.arrays)
 
     def _pulled(self, names: list[str] | None, message: Message, ids: Arrays) -> Arrays:
-        pulled = self.shard.pull(names, ids, time.time())
+        pulled = self.shard.pull(names, ids, self._now())
         return {name: array.astype("f2") for name, array in pulled.items()} if message.header.get("half") else pulled
 
     def _draft(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -512,7 +514,7 @@ class Server:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
         if not self.shard.version:  # else another worker has done it, and rows were trained since
-            now = int(time.time())
+            now = int(self._now())
             self.shard.seed(message.arrays, now)
             self._log({"op": "seed", "time": now}, message.arrays)
         return {"version": self.shard.version}, {}
@@ -543,7 +545,7 @@ class Server:
         """Make the next entry of the order, on server 0; none behind the last one of this placement."""
         if self.shard.placed:
             return
-        entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(time.time()), **entry}
+        entry = {"op": "entry", "sequence": self.shard.sequence + 1, "time": int(self._now()), **entry}
         self._handle(entry)
 
     def _log(self, header: Plain, arrays: Arrays | None = None) -> None:
@@ -687,10 +689,8 @@ class Server:
 
     def _hear_leader(self, message: Message) -> None:
         header = message.header
-        if message.op == "last":
-            self._is_leader_ending = True
-            self._has_ended |= self._is_leaving
-        elif message.op == "stay":
+        if message.op in ("last", "stay"):
+            self._is_leader_ending |= message.op == "last"
             self._has_ended |= self._is_leaving
         elif "error" in header:
             raise Fatal(f"{header['error']}: what server 0 has and what this one has do not belong together")

@@ -219,6 +219,10 @@ class Shard:
             self.redefine(definition_of(entry["definition"]))
         self.sequence = entry["sequence"]
 
+    def newest_use(self) -> int:
+        """Return the latest second of use of any row so far."""
+        return max((table.newest_use for table in self.tables.values()), default=0)
+
     def due_evictions(self, now: float) -> Iterator[dict[str, NDArray[numpy.int64]]]:
         """Yield the ids to evict of each table whose unused rows are to be looked for now."""
         assert self.definition is not None

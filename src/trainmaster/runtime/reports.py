@@ -6,10 +6,11 @@ second at most, the newest winning. Everything goes over one connection of the p
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 from .link import Link
 
@@ -223,6 +224,19 @@ def saved() -> None:
     if reports := _get_reports():
         reports.send()
         reports.link.post({"op": "checkpoint", "state": "saved"})
+
+
+def cannot_go_on(why: str) -> None:
+    """Tell, just before this program exits with an error, that its next attempt would end so too: the job does not begin one.
+
+    The agent reads it in the error file of `torch.distributed.elastic`, whose form it has.
+    """
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        import json
+
+        error = {"message": why, "extraInfo": {"timestamp": str(int(time()))}, "is_lasting": True}
+        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as file:
+            json.dump({"message": error}, file)
 
 
 def warning(callback: Callable[[Warned], None] | None = None) -> Warned | None:

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from .. import runtime
+from ..runtime.reports import cannot_go_on
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
 from .data.records import Windows
@@ -39,7 +40,7 @@ _ALL = 10**9  # checkpoints that are kept where all are
 
 
 class Diverged(Exception):
-    """The loss or a gradient is not a finite number."""
+    """The loss, a gradient or a parameter is not a finite number."""
 
 
 class Unexported(Exception):
@@ -167,10 +168,13 @@ class Training:
         if not first and not model.is_built:
             if self._has_servers and runtime.task().index:
                 raise SystemExit(0)  # the servers have what the others did, and worker 0 exports it
-            if self._loaded is None:
+            if self._loaded is not None:
+                restore(model, self._loaded)  # which builds it, and has no optimizer yet
+            elif self._evaluation is not None:
+                model.build(self._evaluation.first_batch().features)
+            else:
                 raise BadModel("no records are left for this worker, and its model has no form without one",
-                               mend="have the model built by custom_model()")  # fmt: skip
-            restore(model, self._loaded)  # which builds it, and has no optimizer yet
+                               mend="have the model built by custom_model(), or give --validation_data")  # fmt: skip
         place = flags["checkpoint_dir_for_init"] if self._loaded is None else ""
         if needs_tables(flags["distribution_strategy"], model) and place:
             if not is_of_servers(place):  # else whoever keeps the tables loads them
@@ -269,6 +273,8 @@ class Training:
     def _save(self, rank: int) -> None:
         state = self._strategy.state()
         if state is not None:
+            if name := self._model.diverged_parameter():  # a loss would show it one step too late
+                raise Diverged(f"parameter {name!r} is not finite after step {self._strategy.steps}")
             self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
         self._saved = self._strategy.steps
 
@@ -282,6 +288,8 @@ class Training:
         self._strategy.keep()
         if self._evaluation is not None:
             self._evaluate(rank)
+            if self._export_place() and not self._model.has_example:  # it came when no records were left
+                self._model.note_example(self._evaluation.first_batch().features)
             self._evaluation.finish()
         self._end_epoch()
         self._callbacks.call("on_train_end")
@@ -294,6 +302,8 @@ class Training:
         """Describe the newest checkpoint that is stored."""
         if self._has_servers:
             return str(self._strategy.newest_checkpoint())
+        if self._strategy.rank and self._saved >= 0:
+            return f"the newest that rank 0 has stored in {self._checkpoints.place}, of step {self._saved} at most"
         return self._checkpoints.newest()
 
     def _export_to(self, place: str) -> None:
@@ -301,12 +311,15 @@ class Training:
         if self._strategy.rank == 0:
             self._model.export(place)
 
-    def _export(self) -> None:
-        """Export, where this task has an output of the job; alone, or where the job has none, the first one to `--output`."""
+    def _export_place(self) -> str:
+        """Return the output of the job that this task has; alone, or where the job has none, the first task has `--output`."""
         place = os.environ.get("TRAINMASTER_OUTPUT_MODEL") or (
             self._flags["output"] if runtime.task().index == 0 else ""
         )
-        if place:
+        return str(place)
+
+    def _export(self) -> None:
+        if place := self._export_place():
             self._say(f"exported {' and '.join(self._model.export(place))}")
 
     def _end_too_late(self) -> None:
@@ -327,8 +340,9 @@ def train(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -
     try:
         training.run()
     except Diverged as error:
-        newest = training.newest_checkpoint()
-        print(f"error: {error}; the job is stopped\n  the last good checkpoint: {newest}", file=sys.stderr, flush=True)
+        newest = f"the last good checkpoint: {training.newest_checkpoint()}"
+        print(f"error: {error}; the job is stopped\n  {newest}", file=sys.stderr, flush=True)
+        cannot_go_on(f"{error}; {newest}")  # from there the same would come
         return 1
     except Unexported as error:
         print(f"error: {error}\n  give the job a checkpoint", file=sys.stderr, flush=True)

@@ -535,6 +535,8 @@ class Attempt:
         """Return the true cause of a bad end."""
         if outcome.reason != "exit":
             return AttemptFailed(outcome.reason, outcome.figures)
+        if why := await answered_within(ANSWERED_WITHIN, self._errors.why_lasting):
+            return AttemptFailed("cannot-go-on", {"detail": why, **outcome.figures})
         last = "\n".join(await self._last_lines())
         site, failure = self.place.workplace, None
         if self._over_at - self._ran < EARLY and site.ports and not self.place.blamed_port:

@@ -3,7 +3,7 @@
 Three sources have them. Programs that are wrapped by `torch.distributed.elastic`'s `record`, and torchrun for the first of its workers
 that failed, write the exception as JSON to the file that TORCHELASTIC_ERROR_FILE names (error_handler.py there). Python's
 `faulthandler` prints the stacks of all threads when a signal kills the interpreter, after which the extension modules may fill
-more than the last lines.
+more than the last lines. `runtime.reports.cannot_go_on` writes the same JSON, with "is_lasting" beside the message.
 """
 
 from __future__ import annotations
@@ -42,25 +42,42 @@ class ErrorFiles:
 
     def lines(self, count: int) -> list[str]:
         """Return the last lines of the exception that was recorded first; none where no file was written since the start."""
-        files = [(modified, path) for path in self._paths if (modified := _modified(path)) != self._before[path]]
-        for _, path in sorted(files):
+        for path in self._written():
             if text := recorded(path):
                 return [line[:_LINE] for line in text.splitlines()[-count:]]
         return []
 
+    def why_lasting(self) -> str:
+        """Return why the program cannot go on in another attempt either; "" where it does not say so."""
+        for path in self._written():
+            error = _content(path)
+            if isinstance(error, dict) and error.get("is_lasting") is True and isinstance(error.get("message"), str):
+                return str(error["message"])[:_LINE]
+        return ""
+
+    def _written(self) -> list[str]:
+        """Return the files that were written since the start, the first one first."""
+        files = [(modified, path) for path in self._paths if (modified := _modified(path)) != self._before[path]]
+        return [path for _, path in sorted(files)]
+
 
 def recorded(path: str) -> str:
     """Return the stack, or the message, in an error file; "" where it has none."""
-    try:
-        with open(path, "rb") as file:
-            error: Any = json.loads(file.read(LARGEST))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    error = error.get("message") if isinstance(error, dict) else None
+    error = _content(path)
     if isinstance(error, dict):
         stack = (error.get("extraInfo") or {}).get("py_callstack")
         error = stack or error.get("message")
     return error.strip() if isinstance(error, str) else ""
+
+
+def _content(path: str) -> Any:
+    """Return the "message" of an error file: an object or a text; None where it has none."""
+    try:
+        with open(path, "rb") as file:
+            error = json.loads(file.read(LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return error.get("message") if isinstance(error, dict) else None
 
 
 def lines(path: str, count: int) -> list[str]:

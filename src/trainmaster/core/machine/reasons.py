@@ -58,6 +58,10 @@ REASONS: dict[str, Reason] = {
         advice="raise roles.{role}.resources.memory[ (or overhead, which is {overhead} now, for our agent and what warm restarts"
         " keep; warm: false does without)], or set retry_memory",
     ),
+    "cannot-go-on": Reason(  # the program says itself that the next attempt would end so too
+        PROGRAM, True, "could not go on[: {detail}]", lasting=True,
+        advice="mend that, and begin again: tm retry {job}",
+    ),
     "command-not-found": Reason(
         PROGRAM, True, "[the command {command}|a command] was not found[ in: {line}]", lasting=True,
         advice="[no shell looks at it: write sh -c {shell}|check roles.{role}.command and environment]",

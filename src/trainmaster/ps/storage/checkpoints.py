@@ -47,6 +47,11 @@ class Manifest:
     folder: str
     shares: tuple[Plain, ...]
 
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each share."""
+        return [share["bytes"] for share in self.shares]
+
     def path(self, index: int) -> str:
         return os.path.join(self.folder, share_name(index, self.servers))
 

@@ -48,14 +48,16 @@ class Former:
         return len(self.paths)
 
     def load(self, index: int, servers: int) -> Shard:
-        """Return what server `index` of `servers` has of it, for a new training without the former workers. Raises Unusable."""
+        """Return what server `index` of `servers` has of it, for a new training without the former workers. Raises Unusable, NoRoom."""
         from ..shard import Shard
+        from ..tables.memory import check_room
         from .checkpoints import load_share
         from .journal import Damaged
 
         shard = Shard(index, servers)
         is_alike = servers == self.servers
         try:
+            check_room(index, servers, self.version, [os.path.getsize(path) for path in self.paths])
             for path in [self.paths[index]] if is_alike else self.paths:
                 load_share(path, shard, is_own=is_alike)
         except (Damaged, OSError) as error:

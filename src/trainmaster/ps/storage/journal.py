@@ -10,18 +10,17 @@ Writes reach the system (write(2)), and so survive the end of the process; they 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import zlib
 
 import numpy
 
-from ... import runtime
 from ..wire.messages import HEADER_LIMIT, PAYLOAD_LIMIT, PREFIX, Malformed, Prefix, buffers, parse_arrays, parse_header
+from .locks import take_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from numpy.typing import NDArray
@@ -36,13 +35,11 @@ class Damaged(ValueError):
 
 
 class Journal:
-    """The log in a folder. It belongs to one process: the next one waits until that has ended."""
+    """The log in a folder. It belongs to one process: the next one waits until that has ended. Raises InUse."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, warn: Callable[[str], None]) -> None:
         self.folder = folder
-        os.makedirs(folder, exist_ok=True)
-        self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        await_lock(self._lock, fcntl.LOCK_EX, "waiting for its former process to end")
+        self._lock = take_lock(folder, warn)
         self._file = -1
         self.size = 0  # bytes of the present segment
 
@@ -76,15 +73,6 @@ class Journal:
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock = -1
-
-
-def await_lock(descriptor: int, kind: int, phase: str) -> None:
-    """Take a lock. Where it is not free, the task's status shows `phase` meanwhile."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with runtime.phase(phase):
-            fcntl.flock(descriptor, kind)
 
 
 class Record:

@@ -9,13 +9,14 @@ others have their parts of each draft; each new server keeps its own rows of the
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from ..shard import Draft, LostDraft, Shard
 from ..specification import definition_of
+from ..tables.memory import check_room
 from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
-from .journal import Damaged, await_lock, records_behind
+from .journal import Damaged, records_behind
+from .locks import take_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ def restore(
 ) -> tuple[Shard, bool]:
     """Return the server's state, and whether it was that of another number of servers. An empty directory gives an empty state.
 
-    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore.
+    `snapshot` is called at each entry of the log that asks for a checkpoint. Raises CannotRestore, NoRoom, InUse.
     """
     known = manifests(directory)
     former = _former_servers(directory, known)
     try:
         if former not in (0, servers):
-            return _restore_resharded(directory, index, servers, former, known[0] if known else None), True
+            return _restore_resharded(directory, index, servers, former, known[0] if known else None, warn), True
         shard = _load_newest([manifest for manifest in known if manifest.servers == servers], index, servers, warn)
         for record in records_behind(journal_folder(directory, index, servers), shard.sequence):
             replay(shard, record, snapshot)
@@ -96,6 +97,7 @@ def _load_newest(known: list[Manifest], index: int, servers: int, warn: Callable
     faults = []
     for manifest in known:
         shard = Shard(index, servers)
+        check_room(index, servers, manifest.version, manifest.sizes)
         try:
             manifest.check(index)
             for draft in load_share(manifest.path(index), shard):
@@ -119,14 +121,17 @@ def _has_definition(folder: str) -> bool:
     return any(record.header["op"] == "define" for record in records_behind(folder, 0))
 
 
-def _restore_resharded(directory: str, index: int, servers: int, former: int, manifest: Manifest | None) -> Shard:
+def _restore_resharded(
+    directory: str, index: int, servers: int, former: int, manifest: Manifest | None, warn: Callable[[str], None]
+) -> Shard:
     folders = [journal_folder(directory, number, former) for number in range(former)]
-    locks = [_await_end(folder) for folder in folders]
+    locks = [take_lock(folder, warn, is_shared=True) for folder in folders]  # once their servers have ended
     try:
         shard, parts = Shard(index, servers), Parts(former)
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
         seeds: list[Record] = []
         if manifest is not None:
+            check_room(index, servers, manifest.version, manifest.sizes)
             for number in range(former):
                 manifest.check(number)
                 for draft in load_share(manifest.path(number), shard, is_own=False):
@@ -172,14 +177,6 @@ def _evict(shard: Shard, evictions: dict[int, list[Record]]) -> None:
 def rows_of(arrays: Arrays, shard: Shard) -> dict[str, Any]:
     """Return those rows that belong to a server, with their ids."""
     return part_of(Draft(("", 0, 0), 0, dict(arrays)), shard)
-
-
-def _await_end(folder: str) -> int:
-    """Wait until the server whose log this is has ended, and keep another one from beginning. Returns the lock's descriptor."""
-    os.makedirs(folder, exist_ok=True)
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    await_lock(lock, fcntl.LOCK_SH, "waiting for the former servers to end")
-    return lock
 
 
 class Parts:

@@ -3,8 +3,9 @@
 A row is made at its first touch, by an initializer that depends on the seed, the table's name and the id alone. Values and slots lie in
 arenas, one each, under the row number that the index gives an id. Row numbers of evicted ids are used again.
 
-*Time* is handed in, in seconds of any clock that does not go back; of a row the last whole second of use is kept (4 bytes, so up
-to the year 2106). `evict` takes the part of a second that is lost as use: it never comes early, and up to a second late.
+*Time* is handed in, in seconds; of a row the last whole second of use is kept (4 bytes, so up to the year 2106). `evict` takes the part
+of a second that is lost as use: it never comes early, and up to a second late. A time that is before the newest one, of another
+server's clock or of a former process's, counts as the newest: no row that was used later looks older.
 
 *A table can be read while it changes*: `freeze` returns its rows as they are at that moment, for another thread to copy block by block.
 What is about to change a row puts its former numbers aside, where that thread has not come to them yet.
@@ -93,6 +94,7 @@ class Table:
         self._initial = list(optimizer.slots.values())
         self._arenas = [Arena(dimension, block_rows) for _ in range(1 + len(self._initial))]  # values, then slots
         self._last_used: Seconds = numpy.empty(0, numpy.uint32)  # by row
+        self.newest_use = 0  # the latest second of use of any row so far
         self._frozen: list[Frozen] = []  # those that have not ended
 
     def __len__(self) -> int:
@@ -102,7 +104,7 @@ class Table:
         """Return the values of n ids, which may repeat, as (n, dimension). Missing rows are made. Raises BadIds."""
         ids = self._checked_ids(ids)
         rows = self._rows(ids)
-        self._last_used[rows] = int(now)
+        self._note_use(rows, now)
         return self._arenas[0].read(Places(rows, self.block_rows))
 
     def push(self, ids: Any, gradients: Any, step: int, now: float = 0.0, learning_rate: float | None = None) -> int:
@@ -118,7 +120,7 @@ class Table:
         if not len(ids):
             return 0
         rows, sums = sum_by_row(self._rows(ids), gradients)
-        self._last_used[rows] = int(now)
+        self._note_use(rows, now)
         update_rows(self.optimizer, self._arenas, rows, sums, step, learning_rate, self._keep if self._frozen else None)
         return len(rows)
 
@@ -129,7 +131,7 @@ class Table:
     def unused_ids(self, unused: float, now: float) -> Integers:
         """Return the ids of the rows that `evict` would remove."""
         rows = self._index.rows()
-        is_old = now - self._last_used[rows] - 1.0 >= unused
+        is_old = max(now, self.newest_use) - self._last_used[rows] - 1.0 >= unused
         return self._index.ids(rows[is_old])
 
     def remove(self, ids: Any) -> int:
@@ -175,6 +177,7 @@ class Table:
         for arena, array in zip(self._arenas, arrays, strict=True):
             arena.write(places, array)
         self._last_used[rows] = block.last_used
+        self.newest_use = max(self.newest_use, int(block.last_used.max(initial=0)))
 
     @property
     def row_bytes(self) -> int:
@@ -192,6 +195,10 @@ class Table:
         return Memory(len(self), len(self) * width, total)
 
     # -- rows --
+
+    def _note_use(self, rows: Integers, now: float) -> None:
+        self.newest_use = max(self.newest_use, int(now))
+        self._last_used[rows] = self.newest_use
 
     def _rows(self, ids: Integers) -> Integers:
         """Return the row numbers of the ids, and make the rows that are missing."""

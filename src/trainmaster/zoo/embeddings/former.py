@@ -17,7 +17,7 @@ def is_of_servers(place: str) -> bool:
 
 
 def loaded_former(place: str) -> Any:
-    """Return all that the newest checkpoint of servers has, as the share of one server. Raises BadModel."""
+    """Return all that the newest checkpoint of servers has, as the share of one server. Raises BadModel, NoRoom."""
     try:
         return newest_former(place).load(0, 1)
     except Unusable as error:

@@ -5,13 +5,13 @@ It is `ps.client.Client` with the one share of one server, and whatever that doe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from ...ps.client import Client, Identity
+from ...ps.clock import Clock
 from ...ps.errors import ServerError
 from ...ps.order import decide
 from ...ps.shard import IDS, BadPush, Draft, Shard
@@ -31,6 +31,7 @@ class InProcess(Client):
         super().__init__([""], Identity("", task=_TASK))
         self._shard = shard or Shard(0, 1)
         self._shard.room = memory_left
+        self._now = Clock(self._shard.newest_use())
 
     def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
         ((header, arrays),) = requests
@@ -57,9 +58,9 @@ class InProcess(Client):
             assert shard.definition is not None
             answer["definition"] = shard.definition.to_plain()
         elif op == "seed":
-            shard.seed(arrays, time.time())
+            shard.seed(arrays, self._now())
         elif op == "pull":
-            result = shard.pull(header["dense"], arrays, time.time())
+            result = shard.pull(header["dense"], arrays, self._now())
         elif op == "ids":
             result = {IDS + header["table"]: shard.ids_of(header["table"])}
         elif op == "flush":
@@ -70,11 +71,11 @@ class InProcess(Client):
             shard.hold(Draft(name, header["base"], dict(arrays), header["rate"]))
             decision = decide(shard, name)
             for entry in decision.entries:
-                shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(time.time())})
-            for unused in shard.due_evictions(time.time()):
+                shard.handle({**entry, "sequence": shard.sequence + 1, "time": int(self._now())})
+            for unused in shard.due_evictions(self._now()):
                 shard.evict(unused)
             answer["why"] = decision.why
-            result = shard.pull(None, {}, time.time()) if header["is_pull"] else {}
+            result = shard.pull(None, {}, self._now()) if header["is_pull"] else {}
         return Message({**answer, "version": shard.version}, result, 0)
 
     def state(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class InProcess(Client):
                 for slot, numbers in zip(shard.slots[name], state["slots"][name], strict=True):
                     slot[...] = numbers
             for name, table in state["tables"].items():
-                used = numpy.full(len(table["ids"]), int(time.time()), numpy.uint32)
+                used = numpy.full(len(table["ids"]), int(self._now()), numpy.uint32)
                 shard.tables[name].load(Block(table["ids"], table["values"], table["slots"], used))
         except ValueError as error:
             raise BadModel(f"the checkpoint is of another model or optimizer: {error}") from None

@@ -62,6 +62,15 @@ class KerasModel:
     def build(self, features: Any) -> None:
         """Make the weights of a model that learns the form of its input from a first batch."""
         self.model(features)
+        self.note_example(features)
+
+    @property
+    def has_example(self) -> bool:
+        """Tell whether a batch has shown the form of the input, which is exported where the model does not say it."""
+        return self._example is not None
+
+    def note_example(self, features: Any) -> None:
+        """Take the form of the input from a batch."""
         self._example = _example(features)
 
     def prepare_training(self) -> None:
@@ -133,6 +142,11 @@ class KerasModel:
         with torch.no_grad():
             self.optimizer.apply(gradients, trained)
         return total.detach(), {name: part.detach() for name, part in parts.items()}
+
+    def diverged_parameter(self) -> str:
+        """Return the name of a variable that is not finite; "" where all are."""
+        trained = self.model.trainable_variables
+        return next((str(value.path) for value in trained if not bool(keras.ops.all(keras.ops.isfinite(value)))), "")
 
     # -- predicting --
 

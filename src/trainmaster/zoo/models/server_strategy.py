@@ -223,7 +223,8 @@ class ServerStrategy:
         """Describe the newest checkpoint that the servers have."""
         status = self._client.status()[0]
         if status["completed"] < 0:
-            return "none: give --checkpoint_steps"
+            every = self._flags["checkpoint_steps"]
+            return f"none yet: the first is due after {every} steps" if every else "none: give --checkpoint_steps"
         return f"version-{status['completed']} in {status['directory']} of the parameter servers"
 
     def keep(self) -> None:

@@ -50,8 +50,17 @@ class TorchModel:
 
     def build(self, features: Any) -> None:
         """Make the weights of lazy layers by a first batch."""
-        self._example = self._placed(features)
+        self.note_example(features)
         self.outputs(features)
+
+    @property
+    def has_example(self) -> bool:
+        """Tell whether a batch has shown the form of the input, by which a program is exported."""
+        return self._example is not None
+
+    def note_example(self, features: Any) -> None:
+        """Take the form of the input from a batch."""
+        self._example = self._placed(features)
 
     def prepare_training(self) -> None:
         """Make the optimizer, of a model that is built."""
@@ -96,6 +105,11 @@ class TorchModel:
         total.backward()
         return float(total.detach()), {name: float(part.detach()) for name, part in parts.items()}
 
+    def diverged_parameter(self) -> str:
+        """Return the name of a parameter that is not finite; "" where all are."""
+        trained = self.model.named_parameters()
+        return next((name for name, value in trained if not bool(torch.isfinite(value).all())), "")
+
     # -- predicting --
 
     def outputs(self, features: Any) -> Any:
@@ -120,7 +134,10 @@ class TorchModel:
 
     def state(self) -> dict[str, Any]:
         """Return all that a checkpoint must have."""
-        return {"kind": self.kind, "model": self.model, "optimizer": self.optimizer, "seed": torch.get_rng_state()}
+        return {
+            "kind": self.kind, "model": self.model, "optimizer": self.optimizer, "seed": torch.get_rng_state(),
+            "example": None if self._example is None else _blank(self._example),
+        }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take what a checkpoint has: of the optimizer only where there is one. Raises BadModel where it is another model's."""
@@ -131,6 +148,8 @@ class TorchModel:
         except (RuntimeError, ValueError, KeyError) as error:
             raise BadModel(f"the checkpoint is of another model or optimizer: {error}") from None
         torch.set_rng_state(state["seed"])
+        if self._example is None and state.get("example") is not None:
+            self.note_example(state["example"])
 
     def load_weights(self, path: str) -> None:
         """Take the weights of a file with a state dict. Raises BadModel."""
@@ -172,7 +191,14 @@ class TorchModel:
         draft = os.path.join(directory, f".part-{MODEL_FILE}")
         torch.save(self.model.state_dict(), draft)
         os.replace(draft, paths[0])
-        if self._example is None or len(paths) > 1:
+        if len(paths) > 1:
+            return paths
+        if self._example is None:
+            print(
+                "the model is exported as its state dict alone: this worker has had no batch, by which torch.export could trace it:"
+                " give --validation_data",
+                flush=True,
+            )
             return paths
         draft, path = os.path.join(directory, f".part-{PROGRAM}"), os.path.join(directory, PROGRAM)
         self.model.eval()
@@ -187,6 +213,20 @@ class TorchModel:
             return paths
         os.replace(draft, path)
         return [*paths, path]
+
+
+def _blank(features: Any) -> Any:
+    """Return zeros in the form of a batch of two, which a checkpoint can have; None where not all parts are plain tensors."""
+
+    def is_plain(part: Any) -> bool:
+        if type(part) in (dict, tuple, list):
+            return all(map(is_plain, part.values() if type(part) is dict else part))
+        return isinstance(part, torch.Tensor) and part.layout == torch.strided
+
+    def blank(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.zeros((2, *tensor.shape[1:]) if tensor.dim() else (), dtype=tensor.dtype)
+
+    return _mapped(blank, features) if is_plain(features) else None
 
 
 def _mapped(function: Any, tensors: Any) -> Any:

@@ -36,6 +36,13 @@ def nan_loss(labels, predictions):
     return loss(labels, predictions)["class"] * (math.nan if nan_loss.calls > 5 else 1.0)
 
 
+def steep_loss(labels, predictions):
+    """Return a loss that is finite, and whose gradient is not from step 4 on."""
+    steep_loss.calls = getattr(steep_loss, "calls", 0) + 1
+    total = loss(labels, predictions)["class"]
+    return total + (predictions["logits"] * 0).abs().sqrt().sum() if steep_loss.calls > 4 else total
+
+
 def plain_optimizer():
     return None
 
