@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -220,6 +221,8 @@ class KerasModel:
         draft, saved = os.path.join(directory, f".part-{SAVED_MODEL}"), os.path.join(directory, SAVED_MODEL)
         shutil.rmtree(draft, ignore_errors=True)
         model.export(draft, verbose=False, input_signature=self._signature())
+        with contextlib.suppress(OSError):  # an empty directory: outputs have files alone
+            os.rmdir(os.path.join(draft, "assets"))
         shutil.rmtree(saved, ignore_errors=True)
         os.rename(draft, saved)
         return [path, saved]
