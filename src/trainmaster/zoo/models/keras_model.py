@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -200,6 +201,10 @@ class KerasModel:
             load()
         except BadModel:
             raise
+        except zipfile.BadZipFile as error:
+            raise BadModel(
+                f"{path} is cut short, or no file that Keras has saved: {error}", place="--checkpoint_dir_for_init"
+            ) from None
         except (ValueError, OSError, KeyError) as error:
             raise BadModel(
                 f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
