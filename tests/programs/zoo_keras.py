@@ -49,6 +49,9 @@ def wide() -> None:
     starts["weights"] = directory / "wide" / "model.keras"
     for name, start in starts.items():
         run(f"evaluate from {name}", "evaluate", model, validation_data=people, checkpoint_dir_for_init=start)
+    cut = directory / "cut.keras"
+    cut.write_bytes(starts["weights"].read_bytes()[:1000])
+    run("cut short", "evaluate", model, validation_data=people, checkpoint_dir_for_init=cut)
     run("predict", "predict", model, prediction_data=people, checkpoint_dir_for_init=starts["export"],
         output=directory / "predictions")  # fmt: skip
     facts["processed"] = list(keras_wide.PredictionOutputsProcessor.seen)

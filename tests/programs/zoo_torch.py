@@ -44,6 +44,9 @@ def trained(csv: Path) -> None:
     run("come back", "train", training_data=csv, num_epochs=5, output=directory / "back", checkpoint_dir=checkpoints)
     run("from checkpoint", "evaluate", validation_data=csv, checkpoint_dir_for_init=checkpoints)
     run("from export", "evaluate", validation_data=csv, checkpoint_dir_for_init=model)
+    cut = directory / "cut.pt"
+    cut.write_bytes((model / "model.pt").read_bytes()[:1000])
+    run("cut short", "evaluate", validation_data=csv, checkpoint_dir_for_init=cut)
     run("predict", "predict", prediction_data=csv, checkpoint_dir_for_init=model, output=directory / "predictions")
     from models.torch_iris import Flowers
 

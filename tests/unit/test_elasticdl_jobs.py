@@ -19,6 +19,7 @@ from trainmaster.integrations.dialect import Options, Said, Translation, job_fil
 from trainmaster.integrations.elasticdl import values
 from trainmaster.integrations.elasticdl.flags import ALL, BY_NAME, FLAGS, abbreviated
 from trainmaster.integrations.elasticdl.jobs import translated
+from trainmaster.zoo.model_file import DEFAULT_NAMES
 
 W, K = "roles.worker", "engines.kubernetes"
 PROGRAM = "--job_command=python train.py"
@@ -31,7 +32,9 @@ SERVERS = "--distribution_strategy=ParameterServerStrategy"
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A zoo with one model file, data, and a machine of eight cores and 64 GiB; the zoo's directory is the present one."""
     (tmp_path / "zoo/iris").mkdir(parents=True)
-    (tmp_path / "zoo/iris/dnn.py").write_text("def custom_model():\n    pass\n")
+    names = ["custom_model", "loss", "optimizer", "feed", "eval_metrics_fn", "Mine"]
+    names += [TO_WORKER[part] for part in DEFAULT_NAMES]
+    (tmp_path / "zoo/iris/dnn.py").write_text("".join(f"def {name}():\n    pass\n" for name in names))
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_text("1,2\n")
     monkeypatch.chdir(tmp_path)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from trainmaster.ps.clock import Clock
 from trainmaster.ps.optimizers import SGD
 from trainmaster.ps.shard import IDS, Shard
 from trainmaster.ps.specification import Definition, TableSpec, Updates
+from trainmaster.ps.tables.clock import Clock
 
 DAY = 86400.0
 UNUSED = 100.0  # s

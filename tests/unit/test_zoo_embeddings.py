@@ -47,7 +47,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
     assert facts["mask"] == [[True, True, True], [False, True, True]]
     assert facts["negative"].startswith("the table plain got the id -1, and ids must not be negative\n  have the feed")
     assert facts["beyond"].startswith(
-        "the table plain got the id 11, and its ids are 0 to 9\n  give it an input_dim of at least 12"
+        "the table plain got the id 11, and its ids are 0 to 9\n  give it 12 rows or more (input_dim; of PyTorch num_embeddings)"
     )
     assert "must be sum, mean or sqrtn" in facts["combiner"]
     assert "has no bound" in facts["unbounded glorot"]

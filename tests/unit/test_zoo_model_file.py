@@ -203,14 +203,41 @@ def test_a_missing_name_is_told_with_the_nearest_one(zoo: Zoo) -> None:
     assert zoo.refused(names={"optimiser": "x"}).mend == "did you mean optimizer?"
 
 
+def test_a_name_that_a_file_lacks_is_told_before_a_job_starts_where_reading_the_file_tells(zoo: Zoo) -> None:
+    def check(text: str, **names: str) -> None:
+        zoo.write(text)
+        model_file.check_names(
+            zoo.path, f"{zoo.name}.digits.custom_model", task="train", has_evaluation=True, names=names
+        )
+
+    check(WHOLE)
+    check(WHOLE.replace("feed", "dataset_fn"))
+    check(WHOLE.replace("def loss(labels, predictions): return 0.0", "from losses import squared as loss"))
+    check(WHOLE.replace("def loss(labels, predictions): return 0.0", "if True:\n        loss = min"))
+    for unreadable in ("from losses import *", "globals()['loss'] = min", "def __getattr__(name): return min", "("):
+        check(WHOLE.replace("def loss(labels, predictions): return 0.0", unreadable))
+    with pytest.raises(BadModel) as raised:
+        check(WHOLE.replace("def loss(labels, predictions): return 0.0", "def cost(x):\n        loss = x"))
+    assert str(raised.value).splitlines() == [
+        f"the model file {zoo.file} has no loss",
+        "  train needs it",
+        "  the file defines custom_model, cost, optimizer, feed, eval_metrics_fn",
+    ]
+    with pytest.raises(BadModel, match="has no metrics, its eval_metrics_fn"):
+        check(WHOLE, eval_metrics_fn="metrics")
+    zoo.write("", "other.py")
+    with pytest.raises(BadModel, match=r"other\.py has no stops, its callbacks"):
+        check(WHOLE, callbacks=f"{zoo.name}.other.stops")
+
+
 def test_files_and_directories_that_are_none_are_told_with_the_nearest_one(zoo: Zoo, tmp_path: Path) -> None:
     zoo.write(WHOLE)
     error = zoo.refused("digit.custom_model")
     assert error.message == f"the model zoo has no file {zoo.file.parent / 'digit.py'}"
-    assert error.mend == "did you mean digits?"
+    assert error.mend == f"did you mean {zoo.name}.digits.custom_model?"
     with pytest.raises(BadModel) as raised:
         model_file.load(zoo.path, f"{zoo.name}x.digits.custom_model")
-    assert raised.value.mend == f"did you mean {zoo.name}?"
+    assert raised.value.mend == f"did you mean {zoo.name}.digits.custom_model?"
     with pytest.raises(BadModel, match="the model zoo does not exist"):
         model_file.load(tmp_path / "nowhere", "a.b")
     with pytest.raises(BadModel, match="the model zoo is not a directory") as raised:

@@ -83,6 +83,12 @@ def test_evaluation_is_exact_from_whatever_there_is(keras: dict[str, Any]) -> No
     )
 
 
+def test_a_file_of_weights_that_is_cut_short_is_told(keras: dict[str, Any]) -> None:
+    what, place = error(keras, "cut short")
+    assert "cut.keras is cut short, or no file that Keras has saved" in what
+    assert place.strip() == "--checkpoint_dir_for_init"
+
+
 def test_predictions_are_given_to_the_processor_and_to_files(keras: dict[str, Any]) -> None:
     assert lines(keras, "predict", "predicted") == ["predicted 33 examples"]
     assert keras["processed"] == [[0, 10], [0, 11], [0, 12]]
@@ -122,6 +128,12 @@ def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> No
         f"{with_tensorflow['directory']}/bad.csv, record 2",
     ]
     assert error(with_tensorflow, "parameter server")[0] == "no job started this process"
+
+
+def test_a_file_of_torch_save_that_is_cut_short_is_told(module: dict[str, Any]) -> None:
+    what, place = error(module, "cut short")
+    assert "cut.pt is damaged, or no file of weights that torch.save has written: " in what
+    assert place == "--checkpoint_dir_for_init"
 
 
 def test_a_pytorch_module(module: dict[str, Any]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.zoo.data import records
 from trainmaster.zoo.data.batches import batches, window_batches
 from trainmaster.zoo.data.custom_reader import SharedReader
 from trainmaster.zoo.data.records import Windows
 from trainmaster.zoo.errors import BadModel
+from trainmaster.zoo.training import Meter
 
 
 class Form:
@@ -174,3 +177,35 @@ def test_a_reader_that_gives_other_records_than_it_is_asked_for_is_refused(exces
     with pytest.raises(BadModel, match=words) as caught:
         list(form.records(Range(0, 0, 3)))
     assert caught.value.place == "shard a, records 5 to 8"
+
+
+class CarelessFeed(Feed):
+    """A feed that takes each field for a number."""
+
+    def chunks(self, window: Any) -> Iterator[list[Any]]:
+        for row in window.records():
+            yield [float(field) for field in row]
+
+
+def test_an_error_of_a_feed_is_told_with_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n" + "1,2\n" * 6 + "1,abc\n" + "1,2\n" * 3)
+    form = records.Form({})
+    windows = Windows(records.Files(str(path), "csv"), form, 1)
+    with pytest.raises(ValueError, match="could not convert string to float: 'abc'") as raised:
+        list(batches(windows, CarelessFeed(1), 1))
+    windows.close()
+    assert raised.value.__notes__ == [f"records were read up to {path}, record 7"]
+
+
+def test_the_rate_is_that_of_steps_alone_and_of_the_last_second() -> None:
+    now = 100.0
+    meter = Meter(lambda: now)
+    rates = []
+    now += 50.0  # the model is prepared
+    for seconds in (8.0, 0.25, 0.25, 0.5, 0.5, 0.5, 0.5):  # the first step compiles
+        meter.begin()
+        now += seconds
+        meter.note(64)
+        rates.append(meter.rate)
+    assert rates == [8.0, 256.0, 256.0, 192.0, 192.0, 128.0, 128.0]

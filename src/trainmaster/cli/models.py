@@ -21,18 +21,23 @@ from trainmaster.integrations.elasticdl.flags import BOOL, BY_NAME, FILE, FLAGS,
 THEIRS = "kubernetes"  # ElasticDL's own engine
 _DOCS = {
     "train": (
-        "Train the model of a model file: one job, watched until it ends.",
-        "tm train --model_zoo zoo --model_def iris.iris.custom_model --training_data data/train --distribution_strategy Local",
+        "Train the model of a model file.",
+        "tm train --model_zoo zoo --model_def points.points.custom_model --training_data zoo/data/train --output model",
     ),
     "evaluate": (
         "Evaluate a trained model on data.",
-        "tm evaluate --model_zoo zoo --model_def iris.iris.custom_model --validation_data data/test --checkpoint_dir_for_init model",
+        "tm evaluate --model_zoo zoo --model_def points.points.custom_model --validation_data test --checkpoint_dir_for_init model",
     ),
     "predict": (
         "Predict data with a trained model.",
-        "tm predict --model_zoo zoo --model_def iris.iris.custom_model --prediction_data new --checkpoint_dir_for_init model --output out",
+        "tm predict --model_zoo zoo --model_def points.points.custom_model --prediction_data zoo/data/new --checkpoint_dir_for_init model",
     ),
 }  # fmt: skip
+# The help of flags that mean something else in an ElasticDL command line.
+_THEIR_DOCS = {
+    "model_zoo": "the directory of model files: in the image, where the engine runs pods; below /",
+    "namespace": "on Kubernetes  [default: default]",
+}
 
 
 class ModelCommand(click.Command):
@@ -109,14 +114,16 @@ def model_command(verb: str, is_theirs: bool = False) -> click.Command:
         example = (
             f"tm elasticdl {verb} ... is elasticdl {verb} ..., word for word; it returns once the job is submitted"
         )
-    run.__doc__ = f"{summary}\n\n\b\n{example}\n"
+    run.__doc__ = (
+        f"{summary}{'' if is_theirs else ' It is one job, which is watched until it ends.'}\n\n\b\n{example}\n"
+    )
     function: Any = run
     for option in (json_option, *(() if is_theirs else (detach_option, exit_status_option, output_options))):
         function = option(function)
     for option in reversed(_own_options(THEIRS if is_theirs else "local")):
         function = option(function)
     for flag in reversed(FLAGS if is_theirs else of(verb)):
-        function = _option(flag)(function)
+        function = _option(flag._replace(doc=_THEIR_DOCS.get(flag.name, flag.doc)) if is_theirs else flag)(function)
     command: click.Command = click.command(verb, cls=ModelCommand, verb=verb, is_theirs=is_theirs)(function)
     return command
 
@@ -176,7 +183,7 @@ def _submit(translation: Any, file: str, shown: dict[str, Any]) -> None:
             if file or options.dry_run:
                 return
             choice = output_choice(described.job, shown["tasks"], shown["quiet"], shown["timestamps"], shown["prefix"])
-            start(described, options.key, begun, spoken=_spoken(translation))
+            start(described, options.key, begun, spoken=translation.spoken)
         if translation.stays:
             watch_to_end(begun.job, choice=choice, exits_as=shown["exits_as"], retell=translation.retold)
         elif options.as_json:
@@ -185,16 +192,6 @@ def _submit(translation: Any, file: str, shown: dict[str, Any]) -> None:
             print_json({"job": begun.job, "handle": str(handle_of(begun.job))})
         else:
             say_submitted(begun.job)
-
-
-def _spoken(translation: Any) -> Callable[[str, str], str]:
-    """Return a function that puts advice into the words of this command line. Our own program needs none on restarts and shards."""
-    is_ours = "trainmaster.zoo" in translation.described.job.roles["worker"].command
-
-    def spoken(text: str, place: str) -> str:
-        return "" if is_ours and text.startswith("role worker reads shards and ") else translation.spoken(text, place)
-
-    return spoken
 
 
 def write(translation: Any, file: str) -> None:

@@ -44,7 +44,6 @@ import threading
 import time
 
 from .. import runtime
-from .clock import Clock
 from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
@@ -62,6 +61,7 @@ from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
 from .storage.restoring import restore
+from .tables.clock import Clock
 from .tables.memory import memory_left
 from .tables.table import BadIds
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept

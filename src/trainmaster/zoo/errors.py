@@ -20,10 +20,13 @@ class BadModel(ValueError):
         return "\n  ".join(part for part in (self.message, self.place, self.mend) if part)
 
 
-def did_you_mean(name: str, names: list[str], otherwise: str = "") -> str:
-    """Return a question for the nearest of `names`, or `otherwise` where none is near; case and `_` count little."""
+def did_you_mean(name: str, names: list[str], otherwise: str = "", form: str = "{}") -> str:
+    """Return a question for the nearest of `names`, or `otherwise` where none is near; case and `_` count little.
+
+    `form`: how the question writes a name.
+    """
     from difflib import get_close_matches
 
     plain = {other.lower().replace("_", ""): other for other in reversed(names)}
     near = get_close_matches(name.lower().replace("_", ""), list(plain), 1, 0.6)
-    return f"did you mean {plain[near[0]]}?" if near else otherwise
+    return f"did you mean {form.format(plain[near[0]])}?" if near else otherwise

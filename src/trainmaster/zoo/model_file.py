@@ -18,12 +18,13 @@ A part that is not needed is None where the file has not got it, unless the user
 it, what the zoo holds ("dir.module"), and the zoo's own name ("zoo.dir.module"): its directory and the zoo come first on `sys.path`, the
 zoo's parent last, and stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
 
-Nothing is called but the file itself, as it is imported: whether parts can be called so is read from their signatures. All faults are a
-`BadModel`. What the file's functions raise later is theirs.
+`check_names` reads a file before the job starts. Nothing is called but the file itself, as it is imported: whether parts can be called so
+is read from their signatures. All faults are a `BadModel`. What the file's functions raise later is theirs.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import linecache
@@ -66,6 +67,12 @@ _CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "custom_data_reader": ((), ("data_origin", "records_per_task")),
 }
 _MODEL_CLASSES = {("keras", "Model"), ("tf_keras", "Model"), ("tensorflow", "Model"), ("torch", "Module")}
+_NAMES_BY_RUNNING = (
+    "globals",
+    "vars",
+    "setattr",
+    "exec",
+)  # functions that can give a module names which are not written
 _LAST_FRAMES = 3  # of a traceback, that an error shows
 
 
@@ -168,9 +175,9 @@ def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
         raise BadModel(f"{flag} names no function of a file: {definition}", place=f"model_zoo: {zoo}", mend=mend)
     *folders, stem, symbol = names
     path = zoo
-    for folder in folders:
-        path = _entry(path, folder, "", definition, flag)
-    path = _entry(path, stem, ".py", definition, flag)
+    for at in range(len(folders)):
+        path = _entry(path, names, at, "", flag)
+    path = _entry(path, names, len(folders), ".py", flag)
     root, target = os.path.realpath(zoo), os.path.realpath(path)
     if os.path.commonpath([root, target]) != root:
         raise BadModel(
@@ -181,8 +188,9 @@ def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     return path, ".".join([*folders, stem]), symbol
 
 
-def _entry(folder: str, name: str, ending: str, definition: str, flag: str) -> str:
-    """Return the path of a directory, or of a file where there is an ending, that must be in `folder`."""
+def _entry(folder: str, parts: list[str], at: int, ending: str, flag: str) -> str:
+    """Return the path of a directory, or of a file where there is an ending, that must be in `folder`: part `at` of a definition."""
+    name = parts[at]
     path = os.path.join(folder, name + ending)
     if os.path.isfile(path) if ending else os.path.isdir(path):
         return path
@@ -192,9 +200,64 @@ def _entry(folder: str, name: str, ending: str, definition: str, flag: str) -> s
     names = [entry for entry in names if entry.isidentifier() and entry != "__init__"]
     kind = "file" if ending else "directory"
     has = f"{folder} has {', '.join(names[:10])}" if names else f"{folder} has none"
-    raise BadModel(
-        f"the model zoo has no {kind} {path}", place=f"{flag}: {definition}", mend=did_you_mean(name, names, has)
-    )
+    mend = did_you_mean(name, names, has, ".".join([*parts[:at], "{}", *parts[at + 1 :]]))
+    raise BadModel(f"the model zoo has no {kind} {path}", place=f"{flag}: {'.'.join(parts)}", mend=mend)
+
+
+# -- what it holds, as it is written --
+
+
+def check_names(
+    model_zoo: str | os.PathLike[str], model_def: str, *, task: str, has_evaluation: bool, names: Mapping[str, str]
+) -> None:
+    """Raise BadModel where the file of a model definition, as it is written, has not got a name that `load` will need. Nothing is imported.
+
+    A file that is no Python here, or whose names are made as it runs (`import *`, `globals()`), passes.
+    """
+    zoo = os.fspath(model_zoo)
+    path, _, symbol = locate(zoo, model_def, "model_def")
+    _check_written(path, symbol, MODEL, f"model_def: {model_def}")
+    needed = needed_parts(task, has_evaluation)
+    for part, default in DEFAULT_NAMES.items():
+        name, older = names.get(part) or default, OLDER_NAMES.get(part, default)
+        if name not in (default, older):
+            place, name = (locate(zoo, name, part)[::2]) if "." in name else (path, name)
+            _check_written(place, name, part, f"{part}: {names[part]}")
+        elif part in needed:
+            _check_written(path, default, part, f"{task} needs it", older)
+
+
+def _check_written(path: str, name: str, part: str, reason: str, older: str = "") -> None:
+    names = _written_names(path)
+    if names is not None and name not in names and older not in names:
+        raise _lacks(path, name, part, reason, [own for own, is_defined in names.items() if is_defined], [*names])
+
+
+def _written_names(path: str) -> dict[str, bool] | None:
+    """Return the names that a file gives its module, and whether each is a function or class of its own. None: reading does not tell."""
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    names: dict[str, bool] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in _NAMES_BY_RUNNING:
+            return None
+        if isinstance(node, ast.Global):
+            names.update(dict.fromkeys(node.names, False))
+    nodes: list[ast.AST] = [*tree.body]
+    while nodes:
+        node = nodes.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names[node.name] = not node.name.startswith("_")
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names[node.id] = False
+        elif isinstance(node, ast.alias):
+            names[node.asname or node.name.partition(".")[0]] = False
+        nodes.extend(ast.iter_child_nodes(node))
+    return None if {"*", "__getattr__"} & {*names} else names
 
 
 # -- importing it --
@@ -290,8 +353,12 @@ def _named(module: ModuleType, path: str, name: str, part: str, reason: str) -> 
         return value
     known = {key: content for key, content in vars(module).items() if not key.startswith("_") and callable(content)}
     own = [key for key, content in known.items() if getattr(content, "__module__", "") == module.__name__]
+    raise _lacks(path, name, part, reason, own, [*known])
+
+
+def _lacks(path: str, name: str, part: str, reason: str, own: list[str], known: list[str]) -> BadModel:
     has = f"the file defines {', '.join(own[:10])}" if own else "the file defines no function and no class"
-    raise BadModel(
+    return BadModel(
         f"the model file {path} has no {name}" + (f", its {part}" if name != part else ""),
         place=reason,
         mend=did_you_mean(name, [*own, *known], has),

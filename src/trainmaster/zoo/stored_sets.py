@@ -13,6 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .embeddings.former import FLAG
+from .errors import BadModel
+
 _MANIFEST = re.compile(r"\d{8,}\.json")
 _MAJOR = "1"  # of the versions that are read
 
@@ -32,20 +35,38 @@ def states_in(place: str) -> Iterator[str]:
 
 
 def _newest(place: str) -> dict[str, str] | None:
-    """Return the files of the newest whole set, name -> path; None where a directory has no sets."""
+    """Return the files of the newest whole set, name -> path; None where a directory has no sets. Raises BadModel where none is whole."""
+    fault = ""  # of the newest that is not whole
     manifests = [name for name in os.listdir(place) if _MANIFEST.fullmatch(name)]
     for name in sorted(manifests, key=lambda name: int(name.partition(".")[0]), reverse=True):
-        with open(os.path.join(place, name), encoding="utf-8") as file:
-            manifest = json.load(file)
-        if str(manifest["v"]).partition(".")[0] != _MAJOR:
+        try:
+            with open(os.path.join(place, name), encoding="utf-8") as file:
+                manifest = json.load(file)
+            version = str(manifest["v"])
+            rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
+            paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
+        except (ValueError, KeyError, TypeError):
+            fault = fault or f"{os.path.join(place, name)} is cut short, or no manifest"
             continue
-        rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
-        paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
-        if all(
-            os.path.isfile(paths[row["path"]]) and os.path.getsize(paths[row["path"]]) == row["size"] for row in rows
-        ):
+        if version.partition(".")[0] != _MAJOR:
+            fault = fault or f"{os.path.join(place, name)} is of version {version}, and {_MAJOR} is known"
+            continue
+        damages = [damage for row in rows if (damage := _damage(paths[row["path"]], row["size"]))]
+        if not damages:
             return paths
+        fault = fault or damages[0]
+    if fault:
+        mend = "name another checkpoint, an exported model, or a file of weights"
+        raise BadModel(f"no checkpoint in {place} is whole: {fault}", place=FLAG, mend=mend)
     return None
+
+
+def _damage(path: str, size: int) -> str:
+    """Return the words for what is wrong with a file; "" where it has its size."""
+    if not os.path.isfile(path):
+        return f"{path} is missing"
+    present = os.path.getsize(path)
+    return "" if present == size else f"{path} has {present:,} bytes of {size:,}"
 
 
 def _is_inside(path: str) -> bool:

@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
@@ -82,19 +82,34 @@ class Checkpoints:
 
 
 class Meter:
-    """Examples per second, of this worker, over the last second or more."""
+    """Examples per second, of this worker, over the last second or more.
 
-    def __init__(self) -> None:
+    Preparing the model counts for nothing. The first step, in which much is compiled, counts until the second one ends; and in the first
+    second the rate is that of the steps so far.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.rate = 0.0
-        self._since, self._examples = monotonic(), 0
+        self._clock = clock
+        self._since: float | None = None
+        self._examples, self._seconds = 0, 0  # of the present second; seconds that are over
+
+    def begin(self) -> None:
+        """Note that a step begins."""
+        if self._since is None:
+            self._since = self._clock()
 
     def note(self, examples: int) -> None:
+        """Note that a step ends."""
+        assert self._since is not None
+        is_first, now = not self.rate, self._clock()
         self._examples += examples
-        seconds = monotonic() - self._since
-        if seconds >= 1.0 or not self.rate:
+        seconds = now - self._since
+        if seconds >= 1.0 or not self._seconds:
             self.rate = self._examples / max(seconds, 1e-9)
-        if seconds >= 1.0:
-            self._since, self._examples = monotonic(), 0
+        if is_first or seconds >= 1.0:
+            self._seconds += not is_first
+            self._since, self._examples = now, 0
 
 
 class Training:
@@ -223,6 +238,7 @@ class Training:
             self._callbacks.call("on_epoch_begin", self._epoch)
         before = self._strategy.steps
         self._callbacks.call("on_train_batch_begin", before)
+        self._meter.begin()
         try:
             loss, parts = self._strategy.step(batch)
         except FloatingPointError as error:
@@ -320,7 +336,8 @@ class Training:
 
     def _export(self) -> None:
         if place := self._export_place():
-            self._say(f"exported {' and '.join(self._model.export(place))}")
+            names = [os.path.relpath(path, place) for path in self._model.export(place)]
+            self._say(f"exported {' and '.join(names)}")
 
     def _end_too_late(self) -> None:
         """Export the others' model, by their last checkpoint, where this task's output is the job's. Raises Unexported."""

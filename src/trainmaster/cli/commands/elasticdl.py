@@ -33,12 +33,14 @@ def zoo() -> None:
 def init(base_image: str, extra_pypi_index: str, cluster_spec: str, local_pkg_dir: str, model_zoo: str) -> None:
     """Write ./Dockerfile for the image of a model zoo."""
     from trainmaster.integrations.dialect import Said, unsupported
-    from trainmaster.integrations.elasticdl.zoos import recipe_of_theirs
+    from trainmaster.integrations.elasticdl.zoos import recipe_of_theirs, writing
 
     if cluster_spec:
         instead = "write what it adds as --cluster_spec_json of train, evaluate and predict"
         raise unsupported(Said(cluster_spec, "flag --cluster_spec"), "a Python file that changes pods", instead)
-    Path("Dockerfile").write_text(recipe_of_theirs(model_zoo, base_image, local_pkg_dir, extra_pypi_index))
+    text = recipe_of_theirs(model_zoo, base_image, local_pkg_dir, extra_pypi_index)
+    with writing(Path("Dockerfile")):
+        Path("Dockerfile").write_text(text)
     click.echo("Dockerfile is written; build the image: tm elasticdl zoo build --image=NAME .")
 
 

@@ -140,7 +140,7 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
         shards = any(source.as_ == "shards" for source in uses(job, role.name))
-        if not restarts:
+        if not restarts or "trainmaster.zoo" in role.command:  # that program needs no advice on how its state is kept
             continue
         if job.checkpoint is None and shards:
             yield (

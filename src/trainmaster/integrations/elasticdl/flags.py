@@ -69,7 +69,7 @@ FLAGS = (
     Flag("sync_version_tolerance", COUNT, "0", TRAINING, "versions that a gradient may be late", _TRAIN, True),
     Flag("use_async", BOOL, "false", TRAINING, "whether each gradient is applied at once", _TRAIN, True),
     Flag("lr_staleness_modulation", BOOL, "false", TRAINING, "whether late gradients count less; with --use_async", _TRAIN, True),
-    Flag("embedding_size", "BYTES", "2097152", TRAINING, "larger Keras embeddings move to the servers", _TRAIN, True),
+    Flag("embedding_size", "BYTES", "2097152", TRAINING, "larger embeddings move to the servers", _TRAIN, True),
     Flag("evict_unused", "DURATION", "", TRAINING, "rows of tables that were in no batch for so long are removed, as by 7d", _TRAIN, True),
     Flag("evaluation_steps", COUNT, "0", TRAINING, "the model is evaluated every so many steps, and at the end", _TRAIN, True),
     Flag("log_loss_steps", COUNT, "100", TRAINING, "the loss is printed every so many steps", _TRAIN, True),

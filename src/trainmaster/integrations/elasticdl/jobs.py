@@ -307,19 +307,26 @@ class _Builder:
         return words
 
     def _zoo(self) -> str:
-        """Return the zoo's path as the workers have it. Raises BadInput where it is on this machine and has no such model file."""
+        """Return the zoo's path as the workers have it. Raises BadInput where it is on this machine and has no such model file, or
+        that file lacks a name.
+        """
+        from trainmaster.zoo.errors import BadModel
+        from trainmaster.zoo.model_file import DEFAULT_NAMES, check_names
+        from trainmaster.zoo.params import parse_params
+
         option = self.words["model_zoo"]
+        zoo = os.path.abspath(os.path.expanduser(option.text))
+        names = {part: self._text(part) for part in DEFAULT_NAMES if self.verb in BY_NAME[part].verbs}
+        is_evaluated = self.verb == TRAIN and self._has("validation_data")
+        try:
+            parse_params(self._text("model_params"), "model_params")
+            if not self.is_in_image:
+                check_names(zoo, self._text("model_def"), task=self.verb, has_evaluation=is_evaluated, names=names)
+        except BadModel as error:
+            raise BadInput(error.message, place=error.place, mend=error.mend, anchor="model-zoo") from error
         if self.is_in_image:
             self._set(("files",), [], option)
             return os.path.join(_IN_IMAGES, option.text)
-        from trainmaster.zoo.errors import BadModel
-        from trainmaster.zoo.model_file import locate
-
-        zoo = os.path.abspath(os.path.expanduser(option.text))
-        try:
-            locate(zoo, self._text("model_def"), "model_def")
-        except BadModel as error:
-            raise BadInput(error.message, place=error.place, mend=error.mend, anchor="model-zoo") from error
         name = os.path.basename(zoo) or "zoo"
         self._set(("files",), [] if self.is_here else [f"{zoo}#{name}"], option)
         return zoo if self.is_here else name

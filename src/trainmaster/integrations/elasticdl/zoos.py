@@ -14,6 +14,8 @@ import ast
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.clusters import recipes
@@ -49,13 +51,14 @@ def begin(folder: Path, model: str, base: str = "") -> list[str]:
             f"{folder} is not empty" if folder.is_dir() else f"{folder} is no directory", place=str(folder),
             mend="name a directory that is not there yet: tm zoo init DIR", anchor="not-empty",
         )  # fmt: skip
-    shutil.copytree(known[model], folder / model, ignore=_LEFT_OUT)
-    for path in known[model].parent.glob("*.py"):
-        shutil.copyfile(path, folder / path.name)
-    own = known[model] / REQUIREMENTS
-    (folder / REQUIREMENTS).write_text(own.read_text() if own.is_file() else "")
-    (folder / RECIPES[0]).write_text(recipe(base, str(folder / REQUIREMENTS)))
-    (folder / ".gitignore").write_text("__pycache__/\n")
+    with writing(folder):
+        shutil.copytree(known[model], folder / model, ignore=_LEFT_OUT)
+        for path in known[model].parent.glob("*.py"):
+            shutil.copyfile(path, folder / path.name)
+        own = known[model] / REQUIREMENTS
+        (folder / REQUIREMENTS).write_text(own.read_text() if own.is_file() else "")
+        (folder / RECIPES[0]).write_text(recipe(base, str(folder / REQUIREMENTS)))
+        (folder / ".gitignore").write_text("__pycache__/\n")
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -81,6 +84,21 @@ def training_commands(folder: Path, model: str) -> list[str]:
         f"python {script}",
         f"tm train --model_zoo . --model_def {name} {flags}",
     ]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of writing a directory, or a file, that was not there before into one of ours, and remove what was written of it."""
+    was_there = path.exists()
+    try:
+        yield
+    except OSError as error:  # of shutil: [(from, to, reason), ...]
+        if not was_there:
+            shutil.rmtree(path, ignore_errors=True)
+        reason = error.strerror or error.args[0][0][2].rpartition("] ")[2].partition(":")[0]
+        raise BadInput(
+            f"{path} cannot be written: {reason}", place=str(path), mend="name another directory", anchor="no-file"
+        ) from error
 
 
 def recipe(base: str = "", requirements: str = "", zoo: str = ".") -> str:

@@ -43,7 +43,7 @@ def batches(windows: Windows, feed: Any, size: int) -> Iterator[Batch]:
         if window is None:
             continue
         epoch = window.epoch
-        for chunk, is_last in _with_last(feed.chunks(window)):
+        for chunk, is_last in _with_last(_chunks(feed, window)):
             rest = chunk if rest is None else feed.joined(rest, chunk)
             while rest is not None and (length := feed.length(rest)) >= size:
                 whole, rest = (rest, None) if length == size else feed.split(rest, size)
@@ -54,6 +54,15 @@ def batches(windows: Windows, feed: Any, size: int) -> Iterator[Batch]:
         pending.append(window)
         if rest is None:
             used()
+
+
+def _chunks(feed: Any, window: Window) -> Iterator[Any]:
+    """Yield the chunks of a window. An error of the model file's feed or reader is told with the record."""
+    try:
+        yield from feed.chunks(window)
+    except Exception as error:
+        error.add_note(f"records were read up to {window.place()}")
+        raise
 
 
 def _with_last(chunks: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
@@ -68,7 +77,7 @@ def _with_last(chunks: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
 
 def window_batches(window: Window, feed: Any) -> Iterator[Batch]:
     """Yield the batches of one window alone. It is not done by that."""
-    for chunk in feed.chunks(window):
+    for chunk in _chunks(feed, window):
         yield _batch(feed, chunk, window.epoch, lambda: None)
 
 

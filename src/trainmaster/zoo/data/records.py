@@ -35,6 +35,11 @@ _READERS = {
     "jsonl": "jsonl",
     "parquet": "auto",
 }
+_UNITS = {
+    "custom": "record",
+    "rows": "row group",
+    "table": "key",
+}  # kind of shard -> what it is cut by, where that is no byte
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}  # of a format that files need not have in a job
 
 
@@ -122,8 +127,16 @@ class Form:
 
 
 def _damaged(shard: Any, number: int, fault: str) -> BadModel:
-    where = f"{shard.path}, record {number}" + (f" of the shard from byte {shard.start}" if shard.start else "")
-    return BadModel(f"a record cannot be read: {fault}", place=where, mend="mend the record, or take it out")
+    return BadModel(
+        f"a record cannot be read: {fault}", place=_place(shard, number), mend="mend the record, or take it out"
+    )
+
+
+def _place(shard: Any, number: int) -> str:
+    """Return the words for the record of a number, from 1 on, of a shard."""
+    return f"{shard.path}, record {number}" + (
+        f" of the shard from {_UNITS.get(shard.kind, 'byte')} {shard.start}" if shard.start else ""
+    )
 
 
 class Window:
@@ -134,18 +147,24 @@ class Window:
         self.first = first
         self._windows, self._least = windows, least
         self._shards: list[tuple[Any, int]] = []  # read to their end, with their records
+        self._shard: Any = None
+        self._count = 0  # records of the present shard that were read
 
     def records(self) -> Iterator[Any]:
         """Yield the records. They can be read once."""
         shard, total = self.first, 0
         while shard is not None:
-            count = 0
+            self._shard, count = shard, 0
             for record in self._windows.form.records(shard):
-                count += 1
+                self._count = count = count + 1
                 yield record
             total += count
             self._shards.append((shard, count))
             shard = self._windows.take(self.epoch) if total < self._least else None
+
+    def place(self) -> str:
+        """Return where the record lies that was read last."""
+        return _place(self._shard, self._count) if self._shard is not None else "no record"
 
     def done(self) -> None:
         """Report the shards as done."""

@@ -97,9 +97,10 @@ def checked(name: str, spec: TableSpec, distinct: Any) -> Any:
             mend="have the feed give another id for what is missing or unknown",
         )
     if spec.input_dim is not None and len(distinct) and int(distinct[-1]) >= spec.input_dim:
+        rows = int(distinct[-1]) + 1
         raise BadModel(
-            f"the table {name} got the id {int(distinct[-1])}, and its ids are 0 to {spec.input_dim - 1}",
-            mend=f"give it an input_dim of at least {int(distinct[-1]) + 1}, or take ids modulo its input_dim",
+            f"the table {name} got the id {rows - 1}, and its ids are 0 to {spec.input_dim - 1}",
+            mend=f"give it {rows} rows or more (input_dim; of PyTorch num_embeddings), or take ids modulo {spec.input_dim}",
         )
     return distinct
 

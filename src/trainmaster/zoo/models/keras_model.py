@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import zipfile
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -214,6 +215,10 @@ class KerasModel:
             load()
         except BadModel:
             raise
+        except zipfile.BadZipFile as error:
+            raise BadModel(
+                f"{path} is cut short, or no file that Keras has saved: {error}", place="--checkpoint_dir_for_init"
+            ) from None
         except (ValueError, OSError, KeyError) as error:
             raise BadModel(
                 f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
@@ -235,10 +240,8 @@ class KerasModel:
         draft, saved = os.path.join(directory, f".part-{SAVED_MODEL}"), os.path.join(directory, SAVED_MODEL)
         shutil.rmtree(draft, ignore_errors=True)
         model.export(draft, verbose=False, input_signature=self._signature())
-        with contextlib.suppress(OSError):  # it is full, or not there
-            os.rmdir(
-                os.path.join(draft, "assets")
-            )  # no model needs it empty, and a job would tell that it was not stored
+        with contextlib.suppress(OSError):  # an empty directory: outputs have files alone
+            os.rmdir(os.path.join(draft, "assets"))
         shutil.rmtree(saved, ignore_errors=True)
         os.rename(draft, saved)
         return [path, saved]

@@ -170,10 +170,18 @@ class TorchModel:
 
     def _load(self, path: str, load: Callable[[Any], None]) -> None:
         try:
-            load(torch.load(path, map_location="cpu", weights_only=True))
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own, which go on for many lines
+            reason = str(error).partition(". ")[0].partition("\n")[0]
+            raise BadModel(
+                f"{path} is damaged, or no file of weights that torch.save has written: {reason}",
+                place="--checkpoint_dir_for_init",
+            ) from None
+        try:
+            load(state)
         except BadModel:
             raise
-        except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own
+        except Exception as error:  # noqa: BLE001  of PyTorch's own
             raise BadModel(
                 f"the weights of {path} do not fit the model: {error}", place="--checkpoint_dir_for_init"
             ) from None
