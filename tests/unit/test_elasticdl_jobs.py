@@ -107,7 +107,7 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "num_minibatches_per_task": (["--training_data=records://1000", "--num_minibatches_per_task=4"], "local",
                                  {"inputs.training.url": "records://1000/256", "inputs.training.shard_records": 0}),
     "num_epochs": (["--num_epochs=3"], "local", {"inputs.training.epochs": 3}),
-    "distribution_strategy": ([ALLREDUCE], "local", {f"{W}.replicas": {"min": 1, "max": 2}, f"{W}.restart.scope": "task"}),
+    "distribution_strategy": ([ALLREDUCE], "local", {f"{W}.replicas": {"min": 1, "max": 2, "start": 0}, f"{W}.restart.scope": "task"}),
     "checkpoint_dir": (["--checkpoint_dir=saved"], "local", {"checkpoint.url": "TMP/saved", "checkpoint.keep": 999_999_999}),
     "keep_checkpoint_max": (["--keep_checkpoint_max=5"], "local", {"checkpoint.keep": 5, "checkpoint.path": "checkpoint"}),
     "checkpoint_dir_for_init": (["--checkpoint_dir_for_init=data"], "yarn",
@@ -116,9 +116,9 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
                                               "outputs.model.from": "worker:0"}),
     "tensorboard_log_dir": (["--tensorboard_log_dir=events"], "local", {"tensorboard.logs": "events"}),
     "job_name": (["--job_name=iris-1"], "local", {"name": "iris-1"}),
-    "num_workers": ([ALLREDUCE, "--num_workers=4"], "local", {f"{W}.replicas": {"min": 1, "max": 4}}),
+    "num_workers": ([ALLREDUCE, "--num_workers=4"], "local", {f"{W}.replicas": {"min": 1, "max": 4, "start": 0}}),
     "num_ps_pods": ([SERVERS, "--num_ps_pods=2"], "local",
-                    {"roles.ps.replicas.max": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"},
+                    {"roles.ps.replicas.start": 2, "roles.ps.counts": False, f"{W}.after": {"ps": "running"},
                      "roles.ps.command": ["python", "-m", "trainmaster.ps", "--servers", "2"], "roles.ps.ports": {"ps": 0}}),
     "num_evaluators": ([PROGRAM, "--num_evaluators=1", "--validation_data=data"], "local",
                        {"roles.evaluator.command": "python train.py", "roles.evaluator.counts": False,
@@ -282,7 +282,7 @@ def test_a_wrong_value_is_refused_with_its_place(flag: str, words: str) -> None:
 
 def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
     flags = [flag for flag in BASIC["train"] if flag != LOCAL]
-    assert value(job(*flags, basic=False), "roles.ps.replicas.max") == 1, "the default strategy"
+    assert value(job(*flags, basic=False), "roles.ps.replicas.start") == 1, "the default strategy"
     assert "ParameterServerStrategy needs a server" in refused(*flags, "--num_ps_pods=0", basic=False)
     assert "ps" not in job("--num_ps_pods=1").described.job.roles
     assert "--num_ps_pods: Local has no servers" in job("--num_ps_pods=1").remarks
@@ -351,6 +351,8 @@ def test_shards_of_files_have_the_records_of_elasticdl_s_tasks() -> None:
 
 
 def test_the_number_of_a_reader_s_records_may_be_said(zoo: Path) -> None:
+    with (zoo / "zoo/iris/dnn.py").open("a") as model:
+        model.write("\n\nclass Own:\n    pass\n")
     words = [
         word.removeprefix("--").partition("=") for word in (*BASIC["train"][:2], ALLREDUCE, "--custom_data_reader=Own")
     ]
@@ -363,7 +365,7 @@ def test_the_number_of_a_reader_s_records_may_be_said(zoo: Path) -> None:
 def test_one_worker_evaluates_and_several_predict() -> None:
     assert value(job("--num_workers=3", verb="evaluate"), f"{W}.replicas.max") == 1
     assert "--num_workers: one worker evaluates all data" in job("--num_workers=3", verb="evaluate").remarks
-    assert value(job("--num_workers=3", verb="predict"), f"{W}.replicas") == {"min": 1, "max": 3}
+    assert value(job("--num_workers=3", verb="predict"), f"{W}.replicas") == {"min": 1, "max": 3, "start": 0}
 
 
 @pytest.mark.parametrize("verb", ALL)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from ...ps.client import Client, Identity
-from ...ps.clock import Clock
+from ...ps.tables.clock import Clock
 from ...ps.errors import ServerError
 from ...ps.order import decide
 from ...ps.shard import IDS, BadPush, Draft, Shard
