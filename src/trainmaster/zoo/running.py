@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ps.errors import ServerError
+from ..runtime.reports import cannot_go_on
 from . import model_file
 from .errors import BadModel
 from .flags import EVALUATE, TRAIN, parse
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
         return _run(task, flags)
     except (BadModel, ServerError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, BadModel):  # the same would come again, from whatever records
+            cannot_go_on("; ".join(str(error).splitlines()))
         return error.status
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy
 
 from ...ps.client import Client, Identity
-from ...ps.tables.clock import Clock
 from ...ps.errors import ServerError
 from ...ps.order import decide
 from ...ps.shard import IDS, BadPush, Draft, Shard
 from ...ps.specification import BadDefinition, definition_of
+from ...ps.tables.clock import Clock
 from ...ps.tables.memory import memory_left
 from ...ps.tables.table import BadIds, Block
 from ...ps.wire.connections import Message
