@@ -50,6 +50,7 @@ ROWS = (
     "feed_ring",
     "ps_tables",
     "ps_server",
+    "ps_moving",
     "ps_accuracy",
     "zoo_iris",
     "deepfm",

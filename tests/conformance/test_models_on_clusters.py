@@ -203,6 +203,16 @@ def test_a_server_comes_back_in_another_container_where_all_nodes_see_its_direct
     assert counted(engine, job) == EPOCHS * RECORDS
 
 
+def test_servers_come_and_go_while_workers_train_there(engine: Engine) -> None:
+    with running(engine, *served(engine)) as job:
+        job.until_line("step=", "worker:1")
+        for servers in (3, 1):
+            assert engine.tm("scale", job.id, f"ps={servers}").returncode == 0
+            job.until_line(f"server 0 of {servers} serves version", "ps:0")
+    assert job.task("worker:0")["attempt"] == job.task("worker:1")["attempt"] == 1
+    assert counted(engine, job) == EPOCHS * RECORDS
+
+
 def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: Engine) -> None:
     with running(engine, *served(engine), status=1) as job:
         job.until_line("step=", "worker:1")

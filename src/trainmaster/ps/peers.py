@@ -45,7 +45,7 @@ class Peer:
     attempt: int = 0
     index: int = -1  # of a server
     addresses: list[str] = field(default_factory=list)  # of a server
-    is_leaving: bool = False
+    leaving_since: float | None = None  # of a server that must end
     waiting: list[Message] = field(default_factory=list)  # at most one message, for a step of the order
     is_watched_for_room: bool = False
 

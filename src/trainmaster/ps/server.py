@@ -712,7 +712,7 @@ class Server:
         note_servers(self.settings.directory, self.settings.index, self._job, self.settings.told_servers, servers)
 
     def _leave(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
-        peer.is_leaving = self._moves.is_due = True
+        peer.leaving_since, self._moves.is_due = time.monotonic(), True
         return None, {}
 
     def _take(self, peer: Peer, message: Message) -> tuple[None, Arrays]:

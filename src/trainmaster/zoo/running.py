@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     except (BadModel, ServerError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if isinstance(error, BadModel):  # the same would come again, from whatever records
-            cannot_go_on("; ".join(str(error).splitlines()))
+            cannot_go_on("; ".join(map(str.strip, str(error).splitlines())))
         return error.status
 
 

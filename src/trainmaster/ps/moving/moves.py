@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _LAST_PART = 60.0  # s for the last records
+_LAST_LEAVES = 10.0  # s that a server which must end waits for those of higher indexes to leave with it
 _AGAIN = 5.0  # s until a move is tried again that has failed
 
 
@@ -86,14 +87,17 @@ class Moves:
         if len(followers) < settings.servers - 1:
             return
         self.is_due = False
-        leaving = {index for index, peer in followers.items() if peer.is_leaving}
+        leaving = {index: peer.leaving_since for index, peer in followers.items() if peer.leaving_since is not None}
         servers = next_servers(settings.servers, {peer.index for peer in self._host.peers("newcomer")}, leaving)
         if servers != settings.servers:
             self._host.add({"moving": servers, "from": self.addresses()})
             return
-        for index in leaving:
-            followers[index].is_leaving = False
-            self._host.tell(followers[index], {"op": "stay"})
+        for index, since in leaving.items():
+            if time.monotonic() < since + _LAST_LEAVES:
+                self.is_due = True  # those behind it may be about to leave too
+            else:
+                followers[index].leaving_since = None
+                self._host.tell(followers[index], {"op": "stay"})
 
     def begin(self, entry: Entry) -> None:
         """Begin to send what this server has, and to receive what it will own; or give up both."""

@@ -66,9 +66,7 @@ class Sending:
         self._log.put(None)
         if self._share is not None:
             self._share.interrupt()
-        for connection in self._connections.values():
-            with contextlib.suppress(OSError):
-                connection.socket.shutdown(socket.SHUT_RDWR)
+        self._shut_down()
         if self._thread.ident is not None:
             self._thread.join()
         for connection in self._connections.values():
@@ -77,13 +75,22 @@ class Sending:
             self._share.end()
             self._share = None
 
+    def _shut_down(self) -> None:
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+
     def _run(self) -> None:
-        with contextlib.suppress(Closed, InterruptedError):  # an owner that is gone ends the move, which server 0 sees
+        try:
             assert self._share is not None
             for header, arrays in self._share.records():
                 self._send(header, arrays)
             while (record := self._log.get()) is not None:
                 self._send(*record)
+        except (Closed, InterruptedError):
+            pass  # an owner that is gone ends the move, which server 0 sees
+        finally:  # so that the owners do not wait where something else failed
+            self._shut_down()
 
     def _send(self, header: Plain, arrays: Arrays) -> None:
         for owner, part in self._parts(header, arrays):
