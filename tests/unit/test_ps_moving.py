@@ -93,13 +93,14 @@ def test_servers_come_and_go_while_a_worker_pushes(tmp_path: Path, has_files: bo
         assert_holds(other, worker.model)
 
 
-def test_servers_that_must_end_together_leave_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1, 2])
+def test_servers_that_must_end_together_leave_together(tmp_path: Path, first: int) -> None:
     with servers(tmp_path, 3, flags=("--leave",)) as group, group.client() as client:
         worker = Worker(client)
         worker.push(3)
-        group.processes[1].terminate()
-        group.leave(2)
-        assert group.processes[1].wait(LIMIT) == 0
+        group.processes[first].terminate()
+        group.leave(3 - first)
+        assert group.processes[first].wait(LIMIT) == 0
         worker.push(3)
         assert client.servers == 1
         assert_holds(client, worker.model)

@@ -20,6 +20,7 @@ import pytest
 from parameter_servers import (
     ADAM,
     ASYNCHRONOUS,
+    DIMENSION,
     PARAMETERS,
     TABLES,
     TOKEN,
@@ -48,6 +49,7 @@ from trainmaster.ps.client import (
     deduplicated,
     summed,
 )
+from trainmaster.ps.initializers import Constant
 from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.tables.memory import VARIABLE
@@ -647,3 +649,34 @@ def test_gradients_of_one_id_are_summed() -> None:
     assert distinct.tolist() == [3, 5, 9]
     assert summed(places, gradients, 3).tolist() == [[2, 3], [0 + 4, 1 + 5], [6, 7]]
     assert summed(numpy.zeros((0,), numpy.int64), numpy.zeros((0, 2)), 0).shape == (0, 2)
+
+
+def test_a_pull_of_all_servers_is_of_one_version_whatever_is_pushed_meanwhile(tmp_path: Path) -> None:
+    """Each push adds one to all rows and parameters, so what is of one version is equal everywhere."""
+    rows, is_over = numpy.arange(30), threading.Event()
+    with servers(tmp_path, 3) as group, group.client() as client, group.client("worker:1") as other:
+        names = {f"part {number}": numpy.zeros(2, numpy.float32) for number in range(6)}
+        tables = {"user": TableSpec(DIMENSION, Constant(0.0))}
+        for one in (client, other):
+            one.define(names, tables, {"name": "SGD", "learning_rate": 1.0}, ASYNCHRONOUS)
+
+        def push() -> None:
+            while not is_over.is_set():
+                gradients = {name: -numpy.ones(2, numpy.float32) for name in names}
+                other.push(other.version, gradients, {"user": (rows, -numpy.ones((30, DIMENSION), numpy.float32))})
+
+        pushing = threading.Thread(target=push)
+        pushing.start()
+        try:
+            for number in range(60):
+                pulled = client.pull_exactly({"user": rows})
+                assert pulled.newest == pulled.version
+                assert {float(value) for array in pulled.dense.values() for value in array} == {float(pulled.version)}
+                assert {*pulled.rows["user"].reshape(-1).tolist()} == {float(pulled.version)}
+                if number in (20, 40):  # server 0, and another one
+                    group.kill(number // 20 - 1)
+                    group.begin(number // 20 - 1)
+        finally:
+            is_over.set()
+            pushing.join()
+        assert pulled.version > 60

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from trainmaster.ps.initializers import Normal, Uniform, table_key, zeros
 from trainmaster.ps.optimizers import FTRL, SGD, Adagrad, Adam
 from trainmaster.ps.shard import Shard
-from trainmaster.ps.snapshots import Snapshots
 from trainmaster.ps.specification import Definition, TableSpec, Updates
 from trainmaster.ps.storage.checkpoints import load_share, share_name
+from trainmaster.ps.storage.snapshots import Snapshots
 from trainmaster.ps.tables.arena import Arena
 from trainmaster.ps.tables.table import BadIds, Block, Frozen, Table
 

@@ -141,19 +141,23 @@ def _serve(
     tls = serving(certificate, key) if key else None
     listeners: list[socket.socket] = []
     shard: Shard | None = None
+    came: list[int] = []  # signals, of which the next placement's server must know too
     while True:
         if settings.index >= settings.servers:
             joining = Joining(settings)
-            _obey_signals(joining.end)
+            _obey_signals(joining.end, [])
             if (arrived := joining.run()) is None:
                 return 0
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
-            _obey_signals(None)
+            _obey_signals(None if shard is None else _nothing, came)  # what came by a move is in no file yet
             server = Server(settings, tls, shard)  # once its former process has ended
             listeners = listeners or [listen(address) for address in settings.addresses]
             publish()
-            _obey_signals(server.leave if leaves else server.end)
+            end = server.leave if leaves else server.end
+            _obey_signals(end, came)
+            if came:
+                end()
             print(
                 f"ps: server {settings.index} of {settings.servers} serves version {server.shard.version} at"
                 f" {', '.join(settings.addresses)}",
@@ -166,10 +170,20 @@ def _serve(
             return 0
 
 
-def _obey_signals(end: Callable[[], None] | None) -> None:
-    """Have SIGTERM and SIGINT call `end`; None: they end the process at once."""
+def _obey_signals(end: Callable[[], None] | None, came: list[int]) -> None:
+    """Have SIGTERM and SIGINT call `end`, and note them in `came`; None: they end the process at once."""
+
+    def obey(number: int, frame: object) -> None:
+        assert end is not None
+        came.append(number)
+        end()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL if end is None else lambda *_: end())
+        signal.signal(number, signal.SIG_DFL if end is None else obey)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _read(path: str | None) -> str:

@@ -35,7 +35,7 @@ from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
 from .tables.table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
-from .wire.messages import MOVED, NOT_FINITE, Malformed, parts_of
+from .wire.messages import AGAIN, MOVED, NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,14 +95,17 @@ class Client:
         patience: float = PATIENCE,
     ) -> None:
         find = addresses if callable(addresses) else lambda: addresses
-        self._half = half
-        self._servers = _Servers(find, identity, patience)
-        self._identity = identity
+        self._half, self._identity = half, identity
+        self._servers = self._reached(find, patience)
         self.definition: Definition | None = None
         self.version = 0  # the newest that this client knows of
         self._step = time.time_ns() // 1_000_000  # another client of this attempt goes on behind the last one
+        self._views = self._step
         self._background: ThreadPoolExecutor | None = None
-        self._background_servers: _Servers | None = None
+        self._background_servers: Servers | None = None
+
+    def _reached(self, find: Callable[[], Addresses], patience: float) -> Servers:
+        return Servers(find, self._identity, patience)
 
     @property
     def servers(self) -> int:
@@ -158,6 +161,12 @@ class Client:
         self.version = max(self.version, pulled.version)
         return pulled
 
+    def pull_exactly(self, rows: Mapping[str, Any] | None = None) -> Pulled:
+        """Return all parameters and the rows of ids of one version of all servers, whatever is pushed meanwhile. Raises ServerError."""
+        pulled = self._pull(self._servers, True, rows or {}, self.version, is_exact=True)
+        self.version = max(self.version, pulled.version)
+        return pulled
+
     def prefetch(self, dense: bool | Sequence[str] = False, rows: Mapping[str, Any] | None = None) -> Future[Pulled]:
         """Pull in the background, while the present step runs, and return the future of what `pull` returns.
 
@@ -193,8 +202,7 @@ class Client:
         learning_rate: float | None = None,
     ) -> Pulled:
         """Push, and return all parameters as they are behind it, by one round trip where there is one server. Raises what `push` does."""
-        pulled = self._push(version, dense or {}, rows or {}, learning_rate, True)
-        return pulled if pulled.dense else self.pull()
+        return self._push(version, dense or {}, rows or {}, learning_rate, True)
 
     def _push(
         self,
@@ -233,7 +241,9 @@ class Client:
             raise Refused(newest)
         if decision["why"] == LATE:
             raise Superseded(f"a newer attempt of {self._identity.task} than {self._identity.attempt} pushes")
-        return Pulled(newest, newest, _parameters(answers) if len(answers) == 1 else {})
+        if is_pull and len(answers) > 1:
+            return self.pull()
+        return Pulled(newest, newest, _parameters(answers))
 
     def flush(self) -> int:
         """Have the pushes that wait for others make a version now, and return the servers' version. Raises ServerError."""
@@ -270,7 +280,15 @@ class Client:
 
     # -- below --
 
-    def _pull(self, servers: _Servers, dense: bool | Sequence[str], rows: Mapping[str, Any], at_least: int) -> Pulled:
+    def _pull(
+        self,
+        servers: Servers,
+        dense: bool | Sequence[str],
+        rows: Mapping[str, Any],
+        at_least: int,
+        *,
+        is_exact: bool = False,
+    ) -> Pulled:
         self._check_definition()
         whole = {table: _whole_ids(table, ids) for table, ids in rows.items()}
         splits: dict[str, _Split] = {}
@@ -282,13 +300,16 @@ class Client:
                 assert owned is not None
                 owned.append(name)
             splits.update({table: _Split(ids, count) for table, ids in whole.items()})
-            header = {"op": "pull", "at_least": at_least, "half": self._half}
+            header: Header = {"op": "pull", "at_least": at_least, "half": self._half}
+            if is_exact and count > 1:
+                self._views += 1
+                header["view"] = f"{self._identity.task} {self._identity.attempt} {self._views}"
             return [
                 (header | {"dense": names[index]}, {IDS + table: split.parts[index] for table, split in splits.items()})
                 for index in range(count)
             ]
 
-        answers = servers.ask(requests)
+        answers = servers.ask(requests, is_together=is_exact)
         joined = {
             table: split.joined([answer.arrays[ROWS + table] for answer in answers]) for table, split in splits.items()
         }
@@ -331,7 +352,7 @@ class Client:
         return drafts
 
 
-class _Servers:
+class Servers:
     """The connections of one thread to all servers, as many as there are now. `find`: returns the addresses of those of the beginning."""
 
     def __init__(self, find: Callable[[], Addresses], identity: Identity, patience: float) -> None:
@@ -340,9 +361,9 @@ class _Servers:
         self._is_defined = False
         self.links = [self._link(index) for index in range(len(find()))]
 
-    def again(self) -> _Servers:
+    def again(self) -> Servers:
         """Return the same servers for another thread."""
-        other = _Servers(self._find, self._identity, self._patience)
+        other = Servers(self._find, self._identity, self._patience)
         other._told = self._told
         other.links = [other._link(index) for index in range(len(self.links))]
         other.be_defined(self._is_defined)
@@ -354,16 +375,19 @@ class _Servers:
         for link in self.links:
             link.must_be_defined = is_defined and link.index == 0
 
-    def ask(self, requests: Callable[[int], Sequence[Request]]) -> list[Message]:
+    def ask(self, requests: Callable[[int], Sequence[Request]], *, is_together: bool = False) -> list[Message]:
         """Send a request to each server, and return the answers. `requests`: returns them for so many servers; fewer are for the first
         ones. It is asked again where rows have moved to another number of servers meanwhile. Raises ServerError.
         """
+        deadline = time.monotonic() + self._patience
         while True:
             messages = requests(len(self.links))
             try:
-                return self._ask(self.links[: len(messages)], messages)
+                return self._ask(self.links[: len(messages)], messages, deadline, is_together)
             except Moved:
                 self._follow()
+            except _AskedApart:
+                self.close()
 
     def ask_first(self, header: Header, arrays: Mapping[str, Any] | None = None) -> Message:
         (answer,) = self.ask(lambda servers: [(header, arrays or {})])
@@ -382,7 +406,7 @@ class _Servers:
         time.sleep(_PAUSES[0])
         asking = _Link(0, 0, self._addresses, self._identity)
         try:
-            (answer,) = self._ask([asking], [({"op": "placement"}, {})])
+            (answer,) = self._ask([asking], [({"op": "placement"}, {})], time.monotonic() + self._patience)
         finally:
             asking.close()
         self._told = answer.header["addresses"]
@@ -411,18 +435,20 @@ class _Servers:
                 addresses += [place] if isinstance(place, str) else place
         return list(dict.fromkeys(addresses))
 
-    def _ask(self, links: Sequence[_Link], requests: Sequence[Request]) -> list[Message]:
+    def _ask(
+        self, links: Sequence[_Link], requests: Sequence[Request], deadline: float, is_together: bool = False
+    ) -> list[Message]:
         """Send a request to each server, and return the answers; again to whoever went away meanwhile. Raises ServerError.
 
-        No answer may depend on what another server is sent here: one that is away would keep the others waiting.
+        `is_together`: an answer may depend on what another server is sent here, so where one is away _AskedApart is raised. Without it none
+        may: one that is away would keep the others waiting.
         """
         answers: dict[int, Message] = {}
         pending = list(zip(links, requests, strict=True))
-        deadline = time.monotonic() + self._patience
         pause = _PAUSES[0]
         while pending:
             try:
-                lost = _ask_once(pending, answers)
+                lost = _ask_once(pending, answers, is_together)
             except BaseException:  # answers that nobody reads would be those of the next request
                 for link in links:
                     link.close()
@@ -435,16 +461,22 @@ class _Servers:
                 )
             if lost:
                 self._check_number(lost[0][0])
-                time.sleep(pause)
+                time.sleep(_PAUSES[1] if is_together else pause)
+                if is_together:
+                    raise _AskedApart
                 pause = min(2 * pause, _PAUSES[1])
             pending = [(link, request) for link, request, _ in lost]
         return [answers[link.index] for link in links]
 
 
+class _AskedApart(Exception):
+    """A server was away while all were asked together."""
+
+
 def _ask_once(
-    pending: Sequence[tuple[_Link, Request]], answers: dict[int, Message]
+    pending: Sequence[tuple[_Link, Request]], answers: dict[int, Message], is_together: bool
 ) -> list[tuple[_Link, Request, OSError]]:
-    """Send each request, add the answers to `answers`, and return the requests whose server is away."""
+    """Send each request, add the answers to `answers`, and return the requests whose server is away; `is_together`: the first one alone."""
     lost = []
     for link, request in pending:
         try:
@@ -454,6 +486,8 @@ def _ask_once(
         except OSError as error:
             link.close()
             lost.append((link, request, error))
+            if is_together:
+                return lost
     for link, request in pending:
         if link.is_open:
             try:
@@ -463,6 +497,8 @@ def _ask_once(
             except OSError as error:
                 link.close()
                 lost.append((link, request, error))
+                if is_together:
+                    return lost
     return lost
 
 
@@ -504,6 +540,8 @@ class _Link:
             self.close()
             raise ServerError(f"parameter server {self.index}: {error}") from error
         assert message is not None
+        if message.header.get("kind") == AGAIN:
+            raise ConnectionError(message.header["error"])
         if "error" in message.header:
             if message.header.get("kind") == "refused":
                 self.close()

@@ -8,7 +8,8 @@ step of the order; a message that waits holds up nobody else.
                                                     addresses of server 0 as the worker knows them
     region {direction, size}, with a descriptor     no answer (see `connections`)
     define {definition}, values                     {version}; at server 0, which tells the others
-    pull {dense, at_least, half}, ids               {version}, rows and values; waits until the server has version `at_least`
+    pull {dense, at_least, half, view?}, ids        {version}, rows and values; waits until the server has version `at_least`, or comes
+                                                    to the entry `view`
     draft {step, base, rate, is_last}, gradients    {}; `is_last`: there is one server, so commit too; then with `is_pull` all values
     commit {step}                                   {version, why}; at server 0
     checkpoint                                      {version}; at server 0, of the present version
@@ -23,6 +24,7 @@ step of the order; a message that waits holds up nobody else.
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
     leave                                           from a server to server 0: it must end, and others are to have its rows
     take {move, index}                              from the next owner of rows to a present one (see `moving`); records follow
+    holds {view}                                    from a server to server 0: a pull waits for this entry
     moved {move, error?}                            from the next owner to server 0: it has caught up
 
 A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
@@ -48,7 +50,6 @@ from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
-from .saving import Saving
 from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import (
@@ -61,9 +62,11 @@ from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
 from .storage.restoring import restore
+from .storage.saving import Saving
 from .tables.clock import Clock
 from .tables.memory import memory_left
 from .tables.table import BadIds
+from .views import Views
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
 from .wire.messages import MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
@@ -110,13 +113,11 @@ class Server:
         self._settling = contextlib.ExitStack()  # what the status shows meanwhile
         self._has_ended = False
         self._job = job_name(settings.token)
-        self._saving = Saving(self)
+        self._saving, self._views = Saving(self), Views(self)
         self.shard = self._restored() if shard is None else self._arrived(shard)
         self.shard.room = memory_left
         if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
-            for opened in (self._woken, self._waker, self._selector):
-                opened.close()
-            self._end_journal()
+            self._close()
             raise Renumbered(self.shard.placed)
         self._now = Clock(self.shard.newest_use())
 
@@ -140,7 +141,7 @@ class Server:
             elif self._is_settling:
                 self.add({"checkpoint": self.shard.version})
             else:
-                self._complete_again()
+                self._saving.complete_again(self._entries)
             look_at = 0.0
             while not self._has_ended and not self.shard.placed:
                 for key, events in self._selector.select(_EVERY):
@@ -217,12 +218,6 @@ class Server:
         """Write a checkpoint that was asked for before this process began, where it is not there yet."""
         if all(manifest.sequence != shard.sequence for manifest in manifests(self.settings.directory)):
             self._begin_snapshot(shard)
-
-    def _complete_again(self) -> None:
-        """Tell that the newest checkpoint is whole, where this server was killed between its manifest and that entry."""
-        for manifest in manifests(self.settings.directory)[:1] if self.settings.directory else ():
-            if not any(entry.get("complete") == manifest.version for entry in self._entries):
-                self.add({"complete": manifest.version, "made_at": manifest.sequence, "shares": list(manifest.shares)})
 
     # -- the loop --
 
@@ -331,6 +326,7 @@ class Server:
         peer.connection.close()
         peer.waiting.clear()
         self._moves.is_broken |= peer.role in ("follower", "newcomer")
+        self._views.lose(peer)
         if peer is self.leader:
             self.leader = None
             if not self.shard.placed:  # else it has gone on, and so does this server
@@ -385,6 +381,8 @@ class Server:
         if not self._is_ready(message):
             peer.waiting = [message]
             return
+        if message.op == "pull" and self._views.holds(peer, message):
+            return
         try:
             act = _OPS.get(message.op)
             if act is None:
@@ -418,8 +416,15 @@ class Server:
     def _retry_waiting(self) -> None:
         for peer in [peer for peer in self._peers.values() if peer.waiting]:
             if peer.waiting and self._is_ready(peer.waiting[0]):  # what was retried before may have retried this one
-                message = peer.waiting.pop()
-                self._guarded(peer, functools.partial(self._answer, message=message))
+                self.answer(peer, peer.waiting.pop())
+
+    def answer(self, peer: Peer, message: Message) -> None:
+        """Answer a message that has waited."""
+        self._guarded(peer, functools.partial(self._answer, message=message))
+
+    def _holds(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        self._views.take_hold(peer.index, str(message.header.get("view")))
+        return None, {}
 
     def _define(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
         self._lead("defines")
@@ -525,15 +530,7 @@ class Server:
         return {"version": self.shard.version, "definition": self.shard.definition.to_plain()}, {}
 
     def _status(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
-        tables = {}
-        for name, table in self.shard.tables.items():
-            memory = table.memory()
-            tables[name] = {"rows": memory.rows, "numbers": memory.numbers, "total": memory.total}
-        shard = self.shard
-        return {
-            "version": shard.version, "completed": shard.completed, "applied": shard.applied, "sequence": shard.sequence,
-            "tables": tables, "drafts": len(shard.drafts), "directory": self.settings.directory, "unsaved": self._saving.unsaved,
-        }, {}  # fmt: skip
+        return {**self.shard.figures(), "directory": self.settings.directory, "unsaved": self._saving.unsaved}, {}
 
     def _lead(self, does: str) -> None:
         if not self.is_leader:
@@ -572,6 +569,8 @@ class Server:
         if "complete" in entry:
             self._saving.complete(entry)
             self._completed()
+        if "view" in entry:
+            self._views.answer(entry["view"])
         self._retry_waiting()
 
     def _completed(self) -> None:
@@ -792,6 +791,7 @@ _OPS: dict[str, Any] = {
     "leave": Server._leave,
     "take": Server._take,
     "moved": Server._moved,
+    "holds": Server._holds,
 }
 
 

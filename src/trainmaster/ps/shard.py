@@ -10,6 +10,7 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     drop name                   the draft was refused
     checkpoint v                a snapshot of version v is due
     complete v                  the checkpoint v is whole
+    view name                   pulls that wait for this entry are answered by all servers, as they are here
     moving n, from [[address, ...], ...]     the rows are copied to the owners of a placement on n servers, from these; 0: no more
     placed n                    the last entry of this placement: the same order goes on among n servers
     job name                    from here on the workers are those of another job
@@ -238,6 +239,18 @@ class Shard:
         """Remove rows: ids by prefix and name; those of other servers are not here anyway."""
         for key, ids in arrays.items():
             self.tables[key.removeprefix(IDS)].remove(ids)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what there is to tell of the share: versions, entries, drafts, and rows and bytes of each table."""
+        memories = {name: table.memory() for name, table in self.tables.items()}
+        return {
+            "version": self.version, "completed": self.completed, "applied": self.applied, "sequence": self.sequence,
+            "drafts": len(self.drafts),
+            "tables": {
+                name: {"rows": memory.rows, "numbers": memory.numbers, "total": memory.total}
+                for name, memory in memories.items()
+            },
+        }  # fmt: skip
 
     def waiting(self) -> list[Draft]:
         """Return the drafts that are committed, and wait for others of their version, in their order."""

@@ -5,12 +5,12 @@ It is `ps.client.Client` with the one share of one server, and whatever that doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from ...ps.client import Client, Identity
+from ...ps.client import Client, Identity, Servers
 from ...ps.errors import ServerError
 from ...ps.order import decide
 from ...ps.shard import IDS, BadPush, Draft, Shard
@@ -21,7 +21,32 @@ from ...ps.tables.table import BadIds, Block
 from ...ps.wire.connections import Message
 from ..errors import BadModel
 
+if TYPE_CHECKING:
+    from ...ps.client import Header, Request
+
 _TASK = "worker:0"
+
+
+class _Here(Servers):
+    """The one server that is this process. `answered`: returns its answer."""
+
+    def __init__(
+        self, find: Callable[[], Any], identity: Identity, answered: Callable[[Header, Mapping[str, Any]], Message]
+    ) -> None:
+        super().__init__(find, identity, 0.0)
+        self._answered = answered
+
+    def again(self) -> Servers:
+        return self
+
+    def ask(self, requests: Callable[[int], Sequence[Request]], *, is_together: bool = False) -> list[Message]:
+        ((header, arrays),) = requests(1)
+        try:
+            return [self._answered(header, arrays)]
+        except FloatingPointError:
+            raise
+        except (BadPush, BadIds) as error:
+            raise ServerError(str(error)) from None
 
 
 class InProcess(Client):
@@ -33,14 +58,8 @@ class InProcess(Client):
         self._shard.room = memory_left
         self._now = Clock(self._shard.newest_use())
 
-    def _ask(self, links: Sequence[Any], requests: Sequence[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[Message]:
-        ((header, arrays),) = requests
-        try:
-            return [self._answered(header, arrays)]
-        except FloatingPointError:
-            raise
-        except (BadPush, BadIds) as error:
-            raise ServerError(str(error)) from None
+    def _reached(self, find: Callable[[], Any], patience: float) -> Servers:
+        return _Here(find, self._identity, self._answered)
 
     def _answered(self, header: dict[str, Any], arrays: Mapping[str, Any]) -> Message:
         shard, op = self._shard, header["op"]

@@ -36,7 +36,6 @@ from ..errors import BadModel
 from ..flags import PARAMETER_SERVER
 
 Result = tuple[float, dict[str, float]]
-_ALIKE_TRIES = 100  # pulls until all servers are of one version
 _LOOK_AGAIN = 0.05  # s
 _KEPT_WITHIN = 600.0  # s that the last checkpoint may take
 
@@ -191,12 +190,7 @@ class ServerStrategy:
                 for name, ids in self._tables.ids(batch.features).items():
                     id_parts[name].append(ids)
         ids = {name: distinct_of(numpy.concatenate(parts)) for name, parts in id_parts.items() if parts}
-        for _ in range(_ALIKE_TRIES):
-            pulled = self._client.pull(rows=ids)
-            if pulled.newest == pulled.version:
-                break
-        else:
-            self._say(f"the servers had versions {pulled.version} to {pulled.newest} while the model was evaluated")
+        pulled = self._client.pull_exactly(ids)
         self._take_dense(pulled)
         self._tables.snapshot = {name: (ids[name], pulled.rows[name]) for name in ids}
         try:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 
-from .storage.checkpoints import Share
+from .checkpoints import Share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shard import Shard
-    from .storage.checkpoints import Plain
+    from ..shard import Shard
+    from .checkpoints import Plain
 
 
 class Snapshots:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 
+from .checkpoints import manifests, share_name, version_folder, write_manifest
 from .snapshots import Snapshots
-from .storage.checkpoints import manifests, share_name, version_folder, write_manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
-    from .peers import Peer, Settings
-    from .shard import Entry, Shard
-    from .storage.checkpoints import Plain
+    from ..peers import Peer, Settings
+    from ..shard import Entry, Shard
+    from .checkpoints import Plain
 
     class Host(Protocol):
         """The server, as its checkpoints need it."""
@@ -99,6 +100,14 @@ class Saving:
         known = {(manifest.version, manifest.servers) for manifest in manifests(settings.directory)}
         if os.path.exists(share) and (version, settings.servers) not in known:
             write_manifest(settings.directory, version, entry["made_at"], entry["shares"])
+
+    def complete_again(self, entries: Sequence[Entry]) -> None:
+        """Tell that the newest checkpoint is whole, where server 0 was killed between its manifest and that entry."""
+        directory = self._host.settings.directory
+        for manifest in manifests(directory)[:1] if directory else ():
+            if not any(entry.get("complete") == manifest.version for entry in entries):
+                shares = list(manifest.shares)
+                self._host.add({"complete": manifest.version, "made_at": manifest.sequence, "shares": shares})
 
     def close(self) -> None:
         self._snapshots.close()

@@ -1,0 +1,84 @@
+"""Pulls that all servers answer at one entry of the order, so that they are of one version whatever is pushed meanwhile.
+
+A worker asks each server for a pull of one *view*, a name that it makes. A server holds such a pull, and has server 0 know. Once all hold
+one, server 0 adds the entry `view`, and each server answers as it handles that. Where a server is away all are told to ask again.
+"""
+
+from __future__ import annotations
+
+from .wire.messages import AGAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from .peers import Peer, Settings
+    from .shard import Entry
+    from .storage.checkpoints import Plain
+    from .wire.connections import Message
+
+    class Host(Protocol):
+        """The server, as views need it."""
+
+        settings: Settings
+
+        @property
+        def leader(self) -> Peer | None: ...
+
+        def add(self, entry: Entry) -> None: ...
+
+        def tell(self, peer: Peer, header: Plain) -> None: ...
+
+        def answer(self, peer: Peer, message: Message) -> None: ...
+
+
+class Views:
+    """The views of one server. All methods are for the server's own thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._present = ""  # the view that is being answered
+        self._held: list[tuple[Peer, Message]] = []
+        self._holders: dict[str, set[int]] = {}  # of server 0: by view, the servers that hold a pull
+
+    def holds(self, peer: Peer, message: Message) -> bool:
+        """Hold a pull of a view that is not answered yet, and tell whether it was one."""
+        view = str(message.header.get("view", ""))
+        if view in ("", self._present):
+            return False
+        self._held.append((peer, message))
+        if self._host.settings.index == 0:
+            self.take_hold(0, view)
+        elif self._host.leader is not None:
+            self._host.tell(self._host.leader, {"op": "holds", "view": view})
+        else:
+            self.give_up()
+        return True
+
+    def take_hold(self, index: int, view: str) -> None:
+        """As server 0 hear that a server holds a pull, and begin the view with the last of them."""
+        self._holders.setdefault(view, set()).add(index)
+        if len(self._holders[view]) == self._host.settings.servers:
+            del self._holders[view]
+            self._host.add({"view": view})
+
+    def answer(self, view: str) -> None:
+        """Answer the pulls of a view, as its entry is handled."""
+        due = [(peer, message) for peer, message in self._held if message.header["view"] == view]
+        self._held = [held for held in self._held if held not in due]
+        self._present = view
+        for peer, message in due:
+            self._host.answer(peer, message)
+        self._present = ""
+
+    def give_up(self) -> None:
+        """Have all that is held asked for again: a server is away."""
+        held, self._held, self._holders = self._held, [], {}
+        for peer, _ in held:
+            self._host.tell(peer, {"op": "answer", "error": "another server is away", "kind": AGAIN})
+
+    def lose(self, peer: Peer) -> None:
+        """Drop what a peer asked for that is gone; where it was a server, give up all."""
+        self._held = [(other, message) for other, message in self._held if other is not peer]
+        if peer.role in ("follower", "leader"):
+            self.give_up()
