@@ -330,6 +330,7 @@ class Server:
         if peer is self.leader:
             self.leader = None
             if not self.shard.placed:  # else it has gone on, and so does this server
+                self._moves.end()  # server 0 begins another one
                 self._seek_leader()
 
     def _refuse(self, peer: Peer, why: str, **more: Any) -> None:

@@ -119,7 +119,6 @@ class Joining:
     def _cancel(self) -> None:
         if self._receiving is not None:
             self._receiving.cancel()
-            self._receiving.join()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):

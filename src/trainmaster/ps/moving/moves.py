@@ -119,8 +119,7 @@ class Moves:
 
     def end(self) -> None:
         if self._receiving is not None:
-            self._receiving.cancel()
-            self._receiving.join()
+            self._receiving.cancel()  # it may wait for this very thread, and is not waited for
         if self._sending is not None:
             self._sending.cancel()
         self._led = self._sending = self._receiving = None

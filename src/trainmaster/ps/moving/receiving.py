@@ -54,6 +54,8 @@ class Receiving(threading.Thread):
         try:
             for number, addresses in enumerate(self._present):
                 self._connections.append(self._reached(number, addresses))
+                if self._is_cancelled:
+                    raise Closed("it was given up")
             self._receive()
         except (OSError, Malformed, LostDraft, MemoryError, ValueError) as error:
             self.error = str(error) or "there is no memory"
