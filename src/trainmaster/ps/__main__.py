@@ -83,7 +83,7 @@ def main() -> int:
             place.index, place.servers, place.token, place.certificate, place.leader, options.directory or place.directory,
             _former_in(options.init), place.listen, place.told_servers,
         )  # fmt: skip
-        return _serve(settings, place.certificate, place.key, place.publish, leaves=True)
+        return _serve(settings, place.certificate, place.key, place.publish, leaves=True, loss=place.loss)
     except (BadPlace, Unusable) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
@@ -133,9 +133,17 @@ def _serve_by_hand(options: argparse.Namespace) -> int:
 
 
 def _serve(
-    settings: Settings, certificate: str, key: str, publish: Callable[[], None] = lambda: None, *, leaves: bool
+    settings: Settings,
+    certificate: str,
+    key: str,
+    publish: Callable[[], None] = lambda: None,
+    *,
+    leaves: bool,
+    loss: str = "",
 ) -> int:
-    """Serve in one placement after another, until this server ends or leaves. `leaves`: SIGTERM has the others take over its rows."""
+    """Serve in one placement after another, until this server ends or leaves. `leaves`: SIGTERM has the others take over its rows.
+    `loss`: why it cannot begin without a part of theirs. Raises BadPlace.
+    """
     if not key and any(not address.startswith("unix:") for address in settings.addresses):
         raise BadPlace("over TCP a server needs a certificate and its key")
     tls = serving(certificate, key) if key else None
@@ -148,6 +156,8 @@ def _serve(
             _obey_signals(joining.end, [])
             if (arrived := joining.run()) is None:
                 return 0
+            if loss and arrived[1] is None:
+                raise BadPlace(loss)
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
             _obey_signals(None if shard is None else _nothing, came)  # what came by a move is in no file yet

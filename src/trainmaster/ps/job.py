@@ -11,7 +11,7 @@ checkpoints, where all of them share it; and their number is told to servers and
 (`restart: {scope: task}`).
 
 The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file; without it servers keep nothing. It is best one that all
-of them see. One of each container's own survives a server's program, not its container: then the server is lost (`_refuse_if_lost`). The
+of them see. One of each container's own survives a server's program, not its container: then the server is lost (`_loss`). The
 job's `checkpoint.path` would not do: its newest set is put back into all tasks, and each server has its own share.
 """
 
@@ -21,7 +21,7 @@ import contextlib
 import functools
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import runtime
 from ..runtime.link import Link
@@ -56,6 +56,7 @@ class Place:
     key: str
     listen: list[str]
     directory: str
+    loss: str = ""  # why it cannot begin as one of the servers, if it is one of them
 
     def leader(self) -> Sequence[str]:
         return addresses(self.token, 1)[0]
@@ -111,13 +112,15 @@ def place_of_job(servers: int = 0) -> Place:
     told_servers = servers or task.world
     servers = present_servers(directory, task.index, job_name(token), told_servers)
     place = Place(task.index, servers, told_servers, token, certificate, key, listen, directory)
-    if task.index < servers:
-        _refuse_if_lost(task, place)
-    return place
+    if task.index >= servers or not (loss := _loss(task, place)):
+        return place
+    if not task.index:
+        raise BadPlace(loss)
+    return replace(place, servers=task.index, loss=loss)  # unless the others do without it, and it joins them again
 
 
-def _refuse_if_lost(task: runtime.Task, place: Place) -> None:
-    """Refuse to begin again with nothing where workers may have pushed already. Raises BadPlace.
+def _loss(task: runtime.Task, place: Place) -> str:
+    """Say why a server may not begin with nothing where workers may have pushed already; "" where it may begin.
 
     A first server has no workers among its peers, since they begin behind it. A server that ran before has left a log, unless its directory
     was in a container that is lost. Peers and workers would not find the new one either.
@@ -125,10 +128,11 @@ def _refuse_if_lost(task: runtime.Task, place: Place) -> None:
     has_workers = any(peer for role, peers in task.peers.items() if role != task.role for peer in peers)
     is_lost = place.directory and not os.path.isdir(journal_folder(place.directory, place.index, place.servers))
     if task.attempt > 1 and has_workers and place.key and is_lost:
-        raise BadPlace(
+        return (
             f"the container of server {place.index} is lost, and its log and checkpoints were in it: begin the job again; a"
             " --checkpoint_dir that every node sees (file://PATH) survives containers"
         )
+    return ""
 
 
 def _directory() -> str:
