@@ -279,6 +279,7 @@ def test_completion_of_keys_knows_the_roles_of_the_job_file(tmp_path) -> None:
     assert offered("tm run --set roles.worker.rep") == [
         "plain,roles.worker.replicas.max=",
         "plain,roles.worker.replicas.min=",
+        "plain,roles.worker.replicas.start=",
         "plain,roles.worker.replicas=",
     ]
     file = tmp_path / "job.yaml"

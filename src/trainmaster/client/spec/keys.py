@@ -27,6 +27,7 @@ class Network(TypedDict, total=False):
 class Replicas(TypedDict, total=False):
     min: int | str
     max: int | str
+    start: int | str
 
 
 class Resources(TypedDict, total=False):
