@@ -11,6 +11,7 @@ manifest, or whose shares are not as it says, is none.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -85,10 +86,10 @@ def manifests(directory: str) -> list[Manifest]:
     present = []
     for folder in os.scandir(directory) if os.path.isdir(directory) else ():
         if folder.name.startswith("version-") and folder.is_dir():
-            names = [
-                name for name in os.listdir(folder.path) if name.startswith("manifest-of-") and name.endswith(".json")
-            ]
-            present += [manifest for name in names if (manifest := _read_manifest(folder.path, name)) is not None]
+            with contextlib.suppress(FileNotFoundError):  # another server has just removed it
+                names = [name for name in os.listdir(folder.path) if name.startswith("manifest-of-")]
+                known = [_read_manifest(folder.path, name) for name in names if name.endswith(".json")]
+                present += [manifest for manifest in known if manifest is not None]
     return sorted(present, key=lambda manifest: (manifest.version, manifest.sequence), reverse=True)
 
 
