@@ -144,7 +144,7 @@ def test_servers_that_began_with_nothing_are_refused_where_a_worker_sees_a_check
     manifest = {"format": 1, "version": 7, "sequence": 9, "shares": [{"bytes": 4, "digest": "", "rows": 1}]}
     engine.write("kept/version-7/manifest-of-1.json", json.dumps(manifest))
     job = submitted(engine, "torch_clicks", {"checkpoint_dir_for_init": engine.folder / "kept"}, workers=1)
-    job.failed("exit", LIMIT)
+    job.failed("cannot-go-on", LIMIT)
     text = " ".join("\n".join(job.lines("worker:0", 1)).split())
     assert "the parameter servers began with nothing: they do not see the checkpoint that this worker sees" in text
 

@@ -119,6 +119,7 @@ class Server:
         if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
             self._close()
             raise Renumbered(self.shard.placed)
+        self.shard.placed = 0
         self._now = Clock(self.shard.newest_use())
 
     @property
@@ -197,7 +198,6 @@ class Server:
     def _arrived(self, shard: Shard) -> Shard:
         """Begin with a share that came by a move. Pushes wait for its first checkpoint."""
         settings = self.settings
-        shard.placed = 0
         if settings.directory:
             self._journal = Journal(journal_folder(settings.directory, settings.index, settings.servers), _warn)
             self._journal.clear()
