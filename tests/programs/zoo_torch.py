@@ -79,7 +79,7 @@ def killed(csv: Path) -> None:
     weights = []
     for name, dies in (("killed", "0 7"), ("again", ""), ("whole", "")):
         checkpoints = directory / ("whole" if name == "whole" else "killed")
-        environ = {**os.environ, "DIES": dies or "-1 0", "DIE": str(checkpoints / "state-00000001.json")}
+        environ = {**os.environ, "DIES": dies or "-1 0", "DIE": str(checkpoints / "state-*.json")}
         arguments = [f"--{key}={value}" for key, value in {**flags, "checkpoint_dir": checkpoints}.items()]
         done = subprocess.run(
             [sys.executable, "-m", "trainmaster.zoo", "train", *arguments],

@@ -1,8 +1,9 @@
 """A worker that dies once.
 
-DIES in its environment: "INDEX STEP" of the worker that dies once, by SIGKILL; where there is DIE, not before this path is there.
+DIES in its environment: "INDEX STEP" of the worker that dies once, by SIGKILL; where there is DIE, not before a path of this pattern is there.
 """
 
+import glob
 import os
 import signal
 import time
@@ -14,6 +15,6 @@ def die_once(count: int) -> None:
     index, step = map(int, os.environ.get("DIES", "-1 0").split())
     if (task().index, task().attempt) == (index, 1) and count == step:
         print("dies", flush=True)
-        while not os.path.exists(os.environ.get("DIE", "/")):
+        while not glob.glob(os.environ.get("DIE", "/")):
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
