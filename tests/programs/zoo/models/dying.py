@@ -1,6 +1,6 @@
 """A worker that dies once.
 
-DIES in its environment: "INDEX STEP" of the worker that dies once, by SIGKILL; where there is DIE, not before a path of this pattern is there.
+DIES in its environment: "INDEX STEP" of the worker that dies once, by SIGKILL; where there is DIE, once a path of this pattern is there.
 """
 
 import glob
