@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .wire.connections import Closed, Connection, connect
+import functools
+
+from .wire.connections import Closed, Connection, first_reached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,22 +26,10 @@ class NotLetIn(RuntimeError):
 
 def reach_leader(settings: Settings, addresses: Iterable[str]) -> tuple[Connection, Plain]:
     """Return a connection to server 0, which does not wait, and its welcome. Raises OSError, Malformed and NotLetIn."""
-    reasons = []
-    for address in addresses:
-        try:
-            connection = connect(address, settings.certificate)
-        except OSError as error:
-            reasons.append(f"{address}: {error}")
-            continue
-        try:
-            return connection, _greet(connection, settings)
-        except BaseException:
-            connection.close()
-            raise
-    raise ConnectionError("; ".join(reasons) or "server 0 has no address yet")
+    return first_reached(addresses, settings.certificate, "server 0", functools.partial(_greet, settings))
 
 
-def _greet(connection: Connection, settings: Settings) -> Plain:
+def _greet(settings: Settings, connection: Connection) -> Plain:
     connection.socket.settimeout(_PATIENCE)
     connection.send(
         {

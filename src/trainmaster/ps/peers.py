@@ -7,9 +7,30 @@ from dataclasses import dataclass, field
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
-    from .shard import Shard
+    from .shard import Entry, Shard
+    from .storage.checkpoints import Plain
     from .wire.connections import Connection, Message
+
+    class Host(Protocol):
+        """A server, as its moves, its checkpoints and its views need it."""
+
+        settings: Settings
+        shard: Shard
+
+        @property
+        def leader(self) -> Peer | None: ...
+
+        def peers(self, role: str) -> list[Peer]: ...
+
+        def add(self, entry: Entry) -> None: ...
+
+        def tell(self, peer: Peer, header: Plain) -> None: ...
+
+        def answer(self, peer: Peer, message: Message) -> None: ...
+
+        def wake(self) -> None: ...
 
 
 @dataclass(frozen=True)

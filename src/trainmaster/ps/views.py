@@ -10,26 +10,8 @@ from .wire.messages import AGAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from .peers import Peer, Settings
-    from .shard import Entry
-    from .storage.checkpoints import Plain
+    from .peers import Host, Peer
     from .wire.connections import Message
-
-    class Host(Protocol):
-        """The server, as views need it."""
-
-        settings: Settings
-
-        @property
-        def leader(self) -> Peer | None: ...
-
-        def add(self, entry: Entry) -> None: ...
-
-        def tell(self, peer: Peer, header: Plain) -> None: ...
-
-        def answer(self, peer: Peer, message: Message) -> None: ...
 
 
 class Views:
@@ -65,7 +47,7 @@ class Views:
     def answer(self, view: str) -> None:
         """Answer the pulls of a view, as its entry is handled."""
         due = [(peer, message) for peer, message in self._held if message.header["view"] == view]
-        self._held = [held for held in self._held if held not in due]
+        self._held = [waiting for waiting in self._held if waiting not in due]
         self._present = view
         for peer, message in due:
             self._host.answer(peer, message)
@@ -73,8 +55,8 @@ class Views:
 
     def give_up(self) -> None:
         """Have all that is held asked for again: a server is away."""
-        held, self._held, self._holders = self._held, [], {}
-        for peer, _ in held:
+        waiting, self._held, self._holders = self._held, [], {}
+        for peer, _ in waiting:
             self._host.tell(peer, {"op": "answer", "error": "another server is away", "kind": AGAIN})
 
     def lose(self, peer: Peer) -> None:

@@ -12,28 +12,9 @@ from .sending import Sending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from ..peers import Peer, Settings
+    from ..peers import Host, Peer
     from ..shard import Arrays, Entry, Shard
     from ..storage.checkpoints import Plain
-
-    class Host(Protocol):
-        """The server, as its moves need it."""
-
-        settings: Settings
-        shard: Shard
-
-        @property
-        def leader(self) -> Peer | None: ...
-
-        def peers(self, role: str) -> list[Peer]: ...
-
-        def add(self, entry: Entry) -> None: ...
-
-        def tell(self, peer: Peer, header: Plain) -> None: ...
-
-        def wake(self) -> None: ...
 
 
 _LAST_PART = 60.0  # s for the last records

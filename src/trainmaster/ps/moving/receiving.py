@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import selectors
 import socket
 import threading
@@ -12,7 +13,7 @@ from ..shard import LostDraft, Shard
 from ..storage.checkpoints import Loader, draft_of
 from ..storage.restoring import Parts
 from ..tables.memory import memory_left
-from ..wire.connections import Closed, connect
+from ..wire.connections import Closed, first_reached
 from ..wire.messages import Malformed
 
 TYPE_CHECKING = False
@@ -82,18 +83,9 @@ class Receiving(threading.Thread):
         return report
 
     def _reached(self, number: int, addresses: Sequence[str]) -> Connection:
-        reasons = []
-        for address in addresses:
-            try:
-                connection = connect(address, self._certificate)
-            except OSError as error:
-                reasons.append(f"{address}: {error}")
-                continue
-            self._ask(connection, number)
-            return connection
-        raise ConnectionError(f"server {number} cannot be reached: {'; '.join(reasons) or 'it has no address'}")
+        return first_reached(addresses, self._certificate, f"server {number}", functools.partial(self._ask, number))[0]
 
-    def _ask(self, connection: Connection, number: int) -> None:
+    def _ask(self, number: int, connection: Connection) -> None:
         """Ask a present server for what this one will own. Raises Closed."""
         building = self._building
         connection.socket.settimeout(_REACHED_WITHIN)
@@ -101,7 +93,6 @@ class Receiving(threading.Thread):
         connection.send({**hello, "index": number, "servers": len(self._present)})
         answer = connection.receive()
         if answer is None or "error" in answer.header:
-            connection.close()
             raise Closed(f"server {number} did not let it in: {answer.header['error'] if answer else 'no answer'}")
         connection.send({"op": "take", "move": self.move, "index": building.index})
         connection.socket.setblocking(False)

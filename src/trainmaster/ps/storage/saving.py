@@ -10,23 +10,10 @@ from .snapshots import Snapshots
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
 
-    from ..peers import Peer, Settings
+    from ..peers import Host
     from ..shard import Entry, Shard
     from .checkpoints import Plain
-
-    class Host(Protocol):
-        """The server, as its checkpoints need it."""
-
-        settings: Settings
-
-        @property
-        def leader(self) -> Peer | None: ...
-
-        def add(self, entry: Entry) -> None: ...
-
-        def tell(self, peer: Peer, header: Plain) -> None: ...
 
 
 class Saving:

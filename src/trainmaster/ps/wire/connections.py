@@ -39,11 +39,14 @@ from .messages import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
 
     from numpy.typing import NDArray
 
     from .messages import Arrays, Header
+
+    Met = TypeVar("Met")
 
 TO_SERVER, TO_WORKER = "to-server", "to-worker"  # regions
 _SHARED_FROM = 16 * 1024  # bytes of a payload that is worth the region
@@ -282,6 +285,28 @@ def connect(address: str, certificate: str = "") -> Connection:
         plain.close()
         raise
     return Connection(secured)
+
+
+def first_reached(
+    addresses: Iterable[str], certificate: str, whom: str, greet: Callable[[Connection], Met]
+) -> tuple[Connection, Met]:
+    """Return the first connection that `greet` was content with, and what that returned. Raises OSError, and what `greet` does."""
+    reasons = []
+    for address in addresses:
+        try:
+            connection = connect(address, certificate)
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+            continue
+        try:
+            return connection, greet(connection)
+        except OSError as error:
+            connection.close()
+            reasons.append(f"{address}: {error}")
+        except BaseException:
+            connection.close()
+            raise
+    raise ConnectionError(f"{whom} cannot be reached: {'; '.join(reasons) or 'it has no address yet'}")
 
 
 def listen(address: str) -> socket.socket:
