@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,6 +161,33 @@ def test_a_server_that_is_killed_while_rows_move_loses_nothing(tmp_path: Path, v
             with kept_alive(group):
                 until(lambda: client.servers == 3, LIMIT, what=lambda: logs(group))
                 until_pushed(3)
+        assert_holds(client, worker.model)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_the_rows_of_a_server_that_is_killed_while_it_leaves_are_read_from_its_files(
+    tmp_path: Path, is_stored: bool
+) -> None:
+    with servers(tmp_path, 3, flags=("--leave",)) as group, group.client() as client, group.client("other:0") as other:
+        worker = Worker(client)
+        with worker.pushes() as until_pushed:
+            until_pushed(3)
+            if is_stored:
+                other.checkpoint()
+                until_pushed(3)
+            group.processes[1].send_signal(signal.SIGSTOP)  # no move comes to its end
+            group.processes[2].terminate()
+            until(lambda: "rows are moved" in group.log(0), LIMIT, what=lambda: logs(group))
+            group.kill(2)
+            group.processes[1].send_signal(signal.SIGCONT)
+            until(lambda: client.servers == 2, LIMIT, what=lambda: logs(group))
+            until_pushed(3)
+        assert "server 2 died before" in group.log(0)
+        assert_holds(client, worker.model)
+        group.begin(2)  # and it may come back
+        await_servers(group, 3)
+        worker.push(3)
+        assert client.servers == 3
         assert_holds(client, worker.model)
 
 

@@ -153,14 +153,17 @@ def _serve(
     while True:
         if settings.index >= settings.servers:
             joining = Joining(settings)
-            _obey_signals(joining.end, [])
+            _obey_signals(joining.end, came)
+            if came:
+                return 0
             if (arrived := joining.run()) is None:
                 return 0
             if loss and arrived[1] is None:
                 raise BadPlace(loss)
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
-            _obey_signals(None if shard is None else _nothing, came)  # what came by a move is in no file yet
+            # One that leaves has rows that nobody else has, and what came by a move is in no file yet.
+            _obey_signals(_nothing if leaves or shard is not None else None, came)
             server = Server(settings, tls, shard)  # once its former process has ended
             listeners = listeners or [listen(address) for address in settings.addresses]
             publish()

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy
 
+from .. import runtime
 from .errors import Moved, Refused, ServerError, ServerGone, StateLost, Superseded
 from .optimizers import clip_by_global_norm
 from .order import LATE, STALE, UNKNOWN
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 PATIENCE = 600.0  # s
 _SEEDED = 2**16  # rows that are sent at once
 _PAUSES = (0.01, 0.1)  # s between tries to connect: the first and the longest
+_SHOWN_AFTER = 1.0  # s of them, before the worker's status says what it waits for
 
 
 @dataclass(frozen=True)
@@ -445,27 +448,33 @@ class Servers:
         """
         answers: dict[int, Message] = {}
         pending = list(zip(links, requests, strict=True))
-        pause = _PAUSES[0]
-        while pending:
-            try:
-                lost = _ask_once(pending, answers, is_together)
-            except BaseException:  # answers that nobody reads would be those of the next request
-                for link in links:
-                    link.close()
-                raise
-            if lost and time.monotonic() > deadline:
+        pause, began = _PAUSES[0], time.monotonic()
+        with contextlib.ExitStack() as phase:
+            while pending:
+                try:
+                    lost = _ask_once(pending, answers, is_together)
+                except BaseException:  # answers that nobody reads would be those of the next request
+                    for link in links:
+                        link.close()
+                    raise
+                if not lost:
+                    break
                 link, _, error = lost[0]
-                raise ServerGone(
-                    f"parameter server {link.index} has not answered for {self._patience:g} s ({error}): it has ended or hangs, or the"
-                    " network to it is cut; what it has printed says more"
-                )
-            if lost:
-                self._check_number(lost[0][0])
+                if time.monotonic() > deadline:
+                    raise ServerGone(
+                        f"parameter server {link.index} has not answered for {self._patience:g} s ({error}): it has ended or hangs, or"
+                        f" the network to it is cut; what it has printed says more. If it was to leave, and was killed meanwhile, `tm"
+                        f" scale JOB ps={link.servers}` brings it back with its rows"
+                    )
+                self._check_number(link)
+                if time.monotonic() > began + _SHOWN_AFTER:
+                    phase.enter_context(runtime.phase(f"waiting for parameter server {link.index}"))
+                    began = math.inf
                 time.sleep(_PAUSES[1] if is_together else pause)
                 if is_together:
                     raise _AskedApart
                 pause = min(2 * pause, _PAUSES[1])
-            pending = [(link, request) for link, request, _ in lost]
+                pending = [(link, request) for link, request, _ in lost]
         return [answers[link.index] for link in links]
 
 

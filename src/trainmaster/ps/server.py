@@ -325,7 +325,7 @@ class Server:
             self._selector.unregister(peer.connection.socket)
         peer.connection.close()
         peer.waiting.clear()
-        self._moves.is_broken |= peer.role in ("follower", "newcomer")
+        self._moves.lose(peer)
         self._views.lose(peer)
         if peer is self.leader:
             self.leader = None
@@ -757,9 +757,11 @@ class Server:
         if settings.index >= servers:
             self._note(0)
             print(f"ps: server {settings.index} has given its rows to the other {servers}", flush=True)
-        elif shard is None:
+        elif shard is None and not settings.directory:
             raise Fatal(f"the last part of the rows that were moved here is missing ({why})")
         else:
+            if shard is None:
+                print(f"ps: server {settings.index} reads its rows from the files ({why})", flush=True)
             raise Renumbered(servers, shard)
 
     def _close(self) -> None:

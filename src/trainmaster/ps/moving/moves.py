@@ -6,12 +6,17 @@ import sys
 import time
 
 from ..shard import BadPush
+from ..storage.checkpoints import journal_folder
+from ..storage.locks import is_left
+from ..storage.placements import job_name, note_servers
 from .planning import Move, next_servers
 from .receiving import Receiving
 from .sending import Sending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..peers import Host, Peer
     from ..shard import Arrays, Entry, Shard
     from ..storage.checkpoints import Plain
@@ -31,6 +36,7 @@ class Moves:
         self._not_before = 0.0  # when the next one may begin
         self._sending: Sending | None = None
         self._receiving: Receiving | None = None
+        self._lost: set[int] = set()  # servers that died when they were to leave
         self.is_broken = False  # a server that takes part is gone
         self.is_due = False  # a server came, or must leave
 
@@ -42,6 +48,14 @@ class Moves:
         """Return the addresses of all servers, for server 0, which all others follow."""
         followers = sorted(self._host.peers("follower"), key=lambda peer: peer.index)
         return [list(self._host.settings.addresses), *(follower.addresses for follower in followers)]
+
+    def lose(self, peer: Peer) -> None:
+        """Note that a server, or one that waits to be one, is gone."""
+        if peer.role in ("follower", "newcomer"):
+            self.is_broken = True
+        if peer.role == "follower" and peer.leaving_since is not None:
+            self._lost.add(peer.index)
+            self.is_due = True
 
     def log(self, header: Plain, arrays: Arrays) -> None:
         if self._sending is not None:
@@ -65,7 +79,9 @@ class Moves:
 
     def _plan(self) -> None:
         settings, followers = self._host.settings, {peer.index: peer for peer in self._host.peers("follower")}
+        self._lost -= followers.keys()
         if len(followers) < settings.servers - 1:
+            self._do_without(set(range(1, settings.servers)) - followers.keys())
             return
         self.is_due = False
         leaving = {index: peer.leaving_since for index, peer in followers.items() if peer.leaving_since is not None}
@@ -79,6 +95,19 @@ class Moves:
             else:
                 followers[index].leaving_since = None
                 self._host.tell(followers[index], {"op": "stay"})
+
+    def _do_without(self, away: set[int]) -> None:
+        """End this placement, where the servers that are away died when they were to leave, and nobody else can take their rows from them:
+        the others restore these from the files, if they are here.
+        """
+        settings = self._host.settings
+        servers = settings.servers - len(away)
+        logs = [journal_folder(settings.directory, index, settings.servers) for index in away]
+        if away <= self._lost and min(away) == servers and settings.directory and all(map(is_left, logs)):
+            print(f"ps: {_named(away)} died before the rows were given to the others, who read them from {settings.directory}", flush=True)
+            for index in away:  # it joins the others, if it comes back
+                note_servers(settings.directory, index, job_name(settings.token), settings.told_servers, 0)
+            self._host.add({"placed": servers})
 
     def begin(self, entry: Entry) -> None:
         """Begin to send what this server has, and to receive what it will own; or give up both."""
@@ -141,6 +170,10 @@ class Moves:
     def _give_up(self) -> None:
         self._not_before, self.is_due = time.monotonic() + _AGAIN, True
         self._host.add({"moving": 0})
+
+
+def _named(servers: Collection[int]) -> str:
+    return f"server{'s' * (len(servers) > 1)} {', '.join(map(str, sorted(servers)))}"
 
 
 def _warn(text: str) -> None:

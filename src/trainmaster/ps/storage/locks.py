@@ -47,6 +47,17 @@ def take_lock(folder: str, warn: Callable[[str], None], *, is_shared: bool = Fal
     return lock
 
 
+def is_left(folder: str) -> bool:
+    """Tell whether a log is here, and its process has ended."""
+    with contextlib.suppress(OSError):
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return _is_taken(lock, is_shared=True)
+        finally:
+            os.close(lock)
+    return False
+
+
 def _is_taken(lock: int, is_shared: bool) -> bool:
     """Take a lock where it is free, and tell whether it was."""
     with contextlib.suppress(BlockingIOError):
