@@ -399,6 +399,17 @@ def test_a_user_may_have_less_at_once() -> None:
     assert not [action for action in script.planned if isinstance(action, Ask)]
 
 
+def test_members_with_a_part_of_their_own_leave_from_the_last_one_once_they_run() -> None:
+    script = Script(job(table=role({"min": 1, "max": 4, "start": 3}, "task", limit=9)))
+    script.start("table:0", "table:1", "table:2")
+    script.take(stimuli.ContainerLost("table:1", script.task("table:1").serial))
+    script.fail("table:2")
+    script.take(stimuli.ScaleRequested("table", 2, "a user"))
+    assert script.count("resized") == 0
+    script.start("table:1", "table:2")
+    assert script.last("resized")["left"] == ["table:2"]
+
+
 def test_a_user_may_have_more_without_waiting_for_its_worth() -> None:
     script = gang(scale={"every": "1h"})
     script.take(stimuli.ScaleRequested("worker", 3, "a user"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +11,17 @@ from pathlib import Path
 
 import numpy
 import pytest
-from parameter_servers import Model, Servers, assert_holds, define, servers, some_push
+from parameter_servers import PARAMETERS, TABLES, Model, Servers, assert_holds, define, servers, some_push
 from waiting import until
 
 from trainmaster.ps.client import Client
+from trainmaster.ps.moving import sending
 from trainmaster.ps.moving.planning import next_servers
+from trainmaster.ps.moving.sending import Sending
 from trainmaster.ps.optimizers import Adam
+from trainmaster.ps.shard import Shard
+from trainmaster.ps.specification import Definition, Updates
+from trainmaster.ps.wire.connections import Connection
 
 LIMIT = 60.0
 
@@ -189,6 +195,35 @@ def test_the_rows_of_a_server_that_is_killed_while_it_leaves_are_read_from_its_f
         worker.push(3)
         assert client.servers == 3
         assert_holds(client, worker.model)
+
+
+def test_a_move_is_near_its_end_once_little_waits_and_pushes_wait_where_much_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "_MOST_BEHIND", 2**20)
+    monkeypatch.setattr(sending, "_NEAR", 2**18)
+    shard, changes = Shard(0, 1), threading.Semaphore(0)
+    shard.define(
+        Definition({name: value.shape for name, value in PARAMETERS.items()}, TABLES, Adam(), Updates()), PARAMETERS
+    )
+    here, there = map(Connection, socket.socketpair())
+    sender = Sending(shard, 1, 1, changes.release)
+    push = {"op": "draft", "name": ["worker:0", 1, 1], "base": 0}, {"dense:bias": numpy.zeros(2**17, numpy.float32)}
+    for _ in range(20):  # of 0.5 MiB
+        sender.log(*push)
+    assert sender.is_behind
+    sender.add(0, here)
+    came = []
+    while "near" not in came:
+        came.append(there.receive().op)
+    assert came.index("end") < came.index("draft") < came.index("near")
+    assert changes.acquire(timeout=LIMIT)
+    assert not sender.is_behind
+    there.close()
+    sender.log(*push)
+    assert changes.acquire(timeout=LIMIT)
+    assert sender.error
+    sender.cancel()
 
 
 @contextmanager

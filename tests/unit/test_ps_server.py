@@ -617,6 +617,27 @@ def test_a_server_that_is_stopped_is_waited_for(tmp_path: Path) -> None:
         push_some(client, model, generator, 1)
 
 
+def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
+    with servers(tmp_path, 2) as group, group.client(patience=1.5) as client:
+        with group.client("worker:1") as other:
+            define(other)
+        define(client)
+        os.kill(group.processes[1].pid, signal.SIGSTOP)
+        with pytest.raises(ServerGone, match=r"parameter server 1 has not answered for 1.5 s"):
+            client.pull(rows={"user": [1]})
+
+
+def test_an_address_that_another_server_has_now_is_passed_over(tmp_path: Path) -> None:
+    with servers(tmp_path, 2, has_tls=True) as group:
+        first, second = group.addresses
+        identity = Identity(group.token, group.certificate, "worker:0", 1)
+        with Client([["127.0.0.1:", second, first], ["no port", first, second]], identity, patience=60.0) as client:
+            define(client)
+            assert client.pull(rows={"user": [1, 2]}).rows["user"].shape == (2, 4)
+        with Client([second, first], identity) as client, pytest.raises(ServerError, match="in the same order"):
+            define(client)
+
+
 def test_a_worker_tells_servers_where_server_0_is(tmp_path: Path) -> None:
     with servers(tmp_path, 2, leader="unix:/nowhere") as group, group.client() as client:
         model = Model(Adam(0.01))

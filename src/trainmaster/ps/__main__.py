@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from .shard import Shard
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -168,9 +170,11 @@ def _serve(
             listeners = listeners or [listen(address) for address in settings.addresses]
             publish()
             end = server.leave if leaves else server.end
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second call of `end` means more than the first
             _obey_signals(end, came)
             if came:
                 end()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             print(
                 f"ps: server {settings.index} of {settings.servers} serves version {server.shard.version} at"
                 f" {', '.join(settings.addresses)}",
@@ -191,7 +195,7 @@ def _obey_signals(end: Callable[[], None] | None, came: list[int]) -> None:
         came.append(number)
         end()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_DFL if end is None else obey)
 
 

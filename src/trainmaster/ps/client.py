@@ -36,7 +36,7 @@ from .placement import server_of_parameter, servers_of_rows
 from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
 from .tables.table import BadIds, sum_by_row
-from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, connect
+from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, check_index, first_reached
 from .wire.messages import AGAIN, MOVED, NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
@@ -425,7 +425,7 @@ class Servers:
             asking.close()
 
     def _link(self, index: int) -> _Link:
-        servers = max(len(self._told), 0) or len(self._find())
+        servers = len(self._told) or len(self._find())
         return _Link(index, servers, self._addresses, self._identity)
 
     def _addresses(self, index: int) -> Sequence[str]:
@@ -452,7 +452,7 @@ class Servers:
         with contextlib.ExitStack() as phase:
             while pending:
                 try:
-                    lost = _ask_once(pending, answers, is_together)
+                    lost = _ask_once(pending, answers, max(1.0, deadline - time.monotonic()), is_together)
                 except BaseException:  # answers that nobody reads would be those of the next request
                     for link in links:
                         link.close()
@@ -483,13 +483,15 @@ class _AskedApart(Exception):
 
 
 def _ask_once(
-    pending: Sequence[tuple[_Link, Request]], answers: dict[int, Message], is_together: bool
+    pending: Sequence[tuple[_Link, Request]], answers: dict[int, Message], limit: float, is_together: bool
 ) -> list[tuple[_Link, Request, OSError]]:
-    """Send each request, add the answers to `answers`, and return the requests whose server is away; `is_together`: the first one alone."""
+    """Send each request, add the answers to `answers`, and return the requests whose server is away, or has not answered within `limit` s;
+    `is_together`: the first one alone.
+    """
     lost = []
     for link, request in pending:
         try:
-            link.send(*request)
+            link.send(*request, limit)
         except ServerError:
             raise
         except OSError as error:
@@ -530,9 +532,10 @@ class _Link:
             self._connection = self._connect()
         return self._connection
 
-    def send(self, header: Header, arrays: Mapping[str, Any]) -> None:
-        """Raises OSError where the server is away, ServerError where it wants nothing of us."""
+    def send(self, header: Header, arrays: Mapping[str, Any], limit: float) -> None:
+        """Send a message, whose answer has `limit` s. Raises OSError where the server is away, ServerError where it wants nothing of us."""
         connection = self.open()
+        connection.socket.settimeout(limit)
         if connection.is_local:
             _, _, size = parts_of(arrays)
             if size > connection.room(TO_SERVER):
@@ -565,20 +568,8 @@ class _Link:
             self._connection = None
 
     def _connect(self) -> Connection:
-        errors = []
-        for address in self._find(self.index):
-            try:
-                connection = connect(address, self._identity.certificate)
-            except OSError as error:
-                errors.append(f"{address}: {error}")
-                continue
-            try:
-                self._greet(connection)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-        raise ConnectionError("; ".join(errors) or "it has no address yet")
+        who = f"parameter server {self.index}"
+        return first_reached(self._find(self.index), self._identity.certificate, who, self._greet)[0]
 
     def _greet(self, connection: Connection) -> None:
         identity = self._identity
@@ -599,6 +590,7 @@ class _Link:
         except Malformed as error:
             raise ServerError(f"parameter server {self.index}: {error}") from error
         assert answer is not None
+        check_index(answer, self.index)
         if answer.header.get("kind") == MOVED:
             raise Moved
         if "error" in answer.header:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
+import time
 
-from .wire.connections import Closed, Connection, first_reached
+from .wire.connections import Closed, Connection, Elsewhere, check_index, first_reached
+from .wire.messages import Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .peers import Settings
-    from .storage.checkpoints import Plain
 
-_PATIENCE = 10.0  # s for an answer
+
+_AGAIN = 0.1  # s until it is looked for again
 
 
 class NotLetIn(RuntimeError):
@@ -24,13 +27,37 @@ class NotLetIn(RuntimeError):
         self.servers = servers
 
 
-def reach_leader(settings: Settings, addresses: Iterable[str]) -> tuple[Connection, Plain]:
-    """Return a connection to server 0, which does not wait, and its welcome. Raises OSError, Malformed and NotLetIn."""
-    return first_reached(addresses, settings.certificate, "server 0", functools.partial(_greet, settings))
+def seek_leader(
+    settings: Settings, more: Callable[[], Iterable[str]], has_ended: Callable[[], bool]
+) -> Connection | int | None:
+    """Look for server 0 until it lets this one in, and return the connection, which does not wait; or how many servers there are now, if
+    they are not as many as this one knows; or None once `has_ended`. `more`: returns addresses beside those of the settings.
+    """
+    last_reason = ""
+    while not has_ended():
+        try:
+            return _reached(settings, [*settings.leader(), *more()])
+        except NotLetIn as error:
+            if error.servers:
+                return error.servers
+            if str(error) != last_reason:
+                last_reason = str(error)
+                print(f"ps: {last_reason}", file=sys.stderr, flush=True)
+        except (OSError, Malformed):
+            pass  # it is not there yet, or comes back
+        time.sleep(_AGAIN)
+    return None
 
 
-def _greet(settings: Settings, connection: Connection) -> Plain:
-    connection.socket.settimeout(_PATIENCE)
+def _reached(settings: Settings, addresses: Iterable[str]) -> Connection:
+    """Return a connection to server 0. Raises OSError, Malformed and NotLetIn."""
+    try:
+        return first_reached(addresses, settings.certificate, "server 0", functools.partial(_greet, settings))[0]
+    except Elsewhere as error:
+        raise NotLetIn(str(error)) from error
+
+
+def _greet(settings: Settings, connection: Connection) -> None:
     connection.send(
         {
             "op": "hello", "role": "server", "token": settings.token, "task": f"ps:{settings.index}", "attempt": 0, "index": 0,
@@ -40,7 +67,7 @@ def _greet(settings: Settings, connection: Connection) -> Plain:
     answer = connection.receive()
     if answer is None:
         raise Closed("no answer")
+    check_index(answer, 0)
     if "error" in answer.header:
         raise NotLetIn(str(answer.header["error"]), int(answer.header.get("servers", 0)))
     connection.socket.setblocking(False)
-    return answer.header

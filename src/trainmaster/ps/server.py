@@ -46,7 +46,7 @@ import threading
 import time
 
 from .. import runtime
-from .leader import NotLetIn, reach_leader
+from .leader import seek_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
@@ -85,7 +85,6 @@ STRANGERS = 64  # connections without a token; of more, the oldest is closed
 LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a checkpoint is made though nobody asks
 _ROLES = ("worker", "server", "heir")  # of a hello
 _EVERY = 1.0  # s between two looks at strangers and figures
-_AGAIN = 0.1  # s until server 0 is looked for again
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries for servers that come back, where there are no files
 
@@ -120,6 +119,8 @@ class Server:
             self._close()
             raise Renumbered(self.shard.placed)
         self.shard.placed = 0
+        if self._is_settling:
+            self._note(settings.servers)
         self._now = Clock(self.shard.newest_use())
 
     @property
@@ -137,6 +138,8 @@ class Server:
                 self._settling.enter_context(runtime.phase("waiting for the first checkpoint of all servers"))
             if self.is_leader and self.shard.job != self._job:
                 self.add({"job": self._job})
+            if self.is_leader and self.shard.sequence:
+                self.add({"moving": 0})  # what its former process led has ended with it
             if not self.is_leader:
                 self._seek_leader()
             elif self._is_settling:
@@ -358,6 +361,7 @@ class Server:
                 peer,
                 f"this is server {settings.index} of {settings.servers}, and you look for server {header.get('index')} of"
                 f" {header.get('servers')}: both must have the same servers in the same order",
+                index=settings.index,
                 **({"kind": MOVED, "servers": settings.servers} if header.get("index") == settings.index else {}),
             )
             return
@@ -402,7 +406,7 @@ class Server:
             return False
         if shard.job != self._job and op != "status":  # server 0 has yet to tell that the former job is over
             return False
-        if op in ("draft", "commit", "define") and self._is_settling:
+        if op in ("draft", "commit", "define") and (self._is_settling or self._moves.is_behind):
             return False
         if op == "take":
             return self._moves.is_sending(message.whole("move"))
@@ -576,8 +580,6 @@ class Server:
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
-        if self._is_settling:
-            self._note(self.settings.servers)
         self._is_settling = False
         self._settling.close()
         self.shard.initial = {}
@@ -632,6 +634,8 @@ class Server:
             and not self.shard.initial
         ):
             raise BadPush("what you had before the newest checkpoint is lost")
+        for former in [known for known in self.peers("follower") if known.index == peer.index]:
+            self._drop(former)  # its end was not noticed yet
         peer.role = "follower"
         if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
@@ -653,28 +657,12 @@ class Server:
 
     def _reach_leader(self) -> None:
         with runtime.phase("waiting for server 0"):
-            self._try_leader()
-
-    def _try_leader(self) -> None:
-        last_reason = ""
-        while not self._has_ended:
-            try:
-                connection, _ = reach_leader(self.settings, [*self.settings.leader(), *self._leader_addresses])
-            except NotLetIn as error:
-                if error.servers:
-                    self._renumbered = error.servers
-                    self.wake()
-                    return
-                if str(error) != last_reason:
-                    last_reason = str(error)
-                    _warn(last_reason)
-            except (OSError, Malformed):
-                pass  # it is not there yet, or comes back
-            else:
-                self._reached.append(connection)
-                self.wake()
-                return
-            time.sleep(_AGAIN)
+            found = seek_leader(self.settings, lambda: self._leader_addresses, lambda: self._has_ended)
+        if isinstance(found, int):
+            self._renumbered = found
+        elif found is not None:
+            self._reached.append(found)
+        self.wake()
 
     def _take_leader(self) -> None:
         while self._reached:
@@ -739,6 +727,8 @@ class Server:
             self._has_ended = True
         is_ready = self.shard.version > 0 and self.shard.definition is not None and not self._is_settling
         self._moves.look(is_ready)
+        if self._moves.has_come_up():
+            self._retry_waiting()
 
     def _say_last(self) -> None:
         """Tell the other servers whether the job ends, or the placement alone."""
@@ -768,13 +758,16 @@ class Server:
         self._has_ended = True
         self._settling.close()
         self._moves.end()
-        for peer in list(self._peers.values()):
-            peer.connection.close()
+        for connection in [*(peer.connection for peer in self._peers.values()), *self._reached]:
+            connection.close()
         for closed in (self._woken, self._waker):
             closed.close()
         self._selector.close()
         self._saving.close()
         self._end_journal()
+        self.shard = Shard(
+            self.settings.index, self.settings.servers
+        )  # a placement's rows end with it, not when memory is collected
 
 
 _OPS: dict[str, Any] = {

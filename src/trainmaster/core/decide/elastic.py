@@ -90,7 +90,8 @@ def change_members(state: State, group: Group, now: float) -> list[Fact]:
 
 def _scale_down(state: State, group: Group, now: float) -> list[Fact]:
     """Leave out the members beyond the number that is wanted: first those without a container, then those of the highest index. Where no
-    user wants that, it waits for a moment at which little is lost.
+    user wants that, it waits for a moment at which little is lost. In a role that begins with `start` each member has its own part of the
+    work, so the last ones leave, once their programs run and can hand it over; at once where they have not begun.
     """
     left: list[Task] = []
     assert group.sizes is not None
@@ -98,7 +99,11 @@ def _scale_down(state: State, group: Group, now: float) -> list[Fact]:
         excess = group.sizes[role] - size
         if excess > 0 and (not sizes_itself(state, role) or _is_alone(state, role) or is_calm(state, now)):
             young = [task for task in state.members_of(role) if task.phase in _YOUNG and not task.final]
-            left += sorted(young, key=lambda task: (task.hold == GRANTED, -task.index))[:excess]
+            if state.known_job.roles[role].replicas.start:
+                last = sorted(young, key=lambda task: -task.index)[:excess]
+                left += last if all(task.phase == RUNNING or task.attempt == 1 for task in last) else []
+            else:
+                left += sorted(young, key=lambda task: (task.hold == GRANTED, -task.index))[:excess]
     if not left or group.doomed or any(group.finishing and not joins_alone(state, task) for task in left):
         return []
     return _resized(state, group, left=left, restarts=any(not joins_alone(state, task) for task in left))
@@ -145,8 +150,7 @@ def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task
     sizes, left = dict(group.sizes), []
     for task in lost:
         replicas = state.role(task).replicas
-        least = group.requested[task.role] if replicas.start else replicas.min
-        if task.role in group.elastic and sizes[task.role] > least:
+        if task.role in group.elastic and not replicas.start and sizes[task.role] > replicas.min:
             sizes[task.role] -= 1
             left.append(task)
     return left

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import sys
 import time
 
 from ... import runtime
-from ..leader import NotLetIn, reach_leader
+from ..leader import seek_leader
 from ..wire.connections import Closed
 from ..wire.messages import Malformed
 from .receiving import Receiving
@@ -42,28 +41,22 @@ class Joining:
     def run(self) -> tuple[int, Shard | None] | None:
         """Return the number of servers of a placement that has this one, and its share where it came by a move; None after `end`."""
         print(f"ps: server {self._settings.index} waits until it may join", flush=True)
-        with runtime.phase("waiting to join the other servers"):
-            return self._join()
+        try:
+            with runtime.phase("waiting to join the other servers"):
+                return self._join()
+        finally:
+            self._woken.close()
+            self._waker.close()
 
     def _join(self) -> tuple[int, Shard | None] | None:
-        last_reason = ""
-        while not self._has_ended:
+        while (found := seek_leader(self._settings, tuple, lambda: self._has_ended)) is not None:
+            if isinstance(found, int):
+                return found, None
             try:
-                connection, _ = reach_leader(self._settings, self._settings.leader())
-            except NotLetIn as error:
-                if self._settings.index < error.servers:
-                    return error.servers, None
-                if str(error) != last_reason:
-                    last_reason = str(error)
-                    print(f"ps: {last_reason}", file=sys.stderr, flush=True)
-            except (OSError, Malformed):
-                pass  # it is not there yet, or comes back
-            else:
-                try:
-                    if (arrived := self._serve(connection)) is not None:
-                        return arrived
-                finally:
-                    connection.close()
+                if (arrived := self._serve(found)) is not None:
+                    return arrived
+            finally:
+                found.close()
             time.sleep(_AGAIN)
         return None
 

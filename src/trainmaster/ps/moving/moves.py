@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 _LAST_PART = 60.0  # s for the last records
 _LAST_LEAVES = 10.0  # s that a server which must end waits for those of higher indexes to leave with it
-_AGAIN = 5.0  # s until a move is tried again that has failed
+_AGAIN = (
+    5.0,
+    300.0,
+)  # s until a move is tried again that has failed: the first time, and the longest; each time twice as long
 
 
 class Moves:
@@ -34,8 +37,11 @@ class Moves:
         self._host = host
         self._led: Move | None = None  # by server 0
         self._not_before = 0.0  # when the next one may begin
+        self._pause = _AGAIN[0]
+        self._was_behind = False
         self._sending: Sending | None = None
         self._receiving: Receiving | None = None
+        self._is_failure_told = False  # of the sending
         self._lost: set[int] = set()  # servers that died when they were to leave
         self.is_broken = False  # a server that takes part is gone
         self.is_due = False  # a server came, or must leave
@@ -43,6 +49,20 @@ class Moves:
     @property
     def is_under_way(self) -> bool:
         return self._sending is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether pushes should wait, since the next owners do not come up with them."""
+        is_behind = self._sending is not None and self._sending.is_behind
+        self._was_behind |= is_behind
+        return is_behind
+
+    def has_come_up(self) -> bool:
+        """Tell, once, that pushes need not wait any more."""
+        if not self._was_behind or self.is_behind:
+            return False
+        self._was_behind = False
+        return True
 
     def addresses(self) -> list[list[str]]:
         """Return the addresses of all servers, for server 0, which all others follow."""
@@ -70,12 +90,18 @@ class Moves:
         if (receiving := self._receiving) is not None and (report := receiving.report()) is not None:
             if "error" in report:
                 self._receiving = None
-            if self._host.settings.index == 0:
-                self.take_report(0, report)
-            elif self._host.leader is not None:
-                self._host.tell(self._host.leader, report)
+            self._report(report)
+        if (sending := self._sending) is not None and sending.error and not self._is_failure_told:
+            self._is_failure_told = True
+            self._report({"op": "moved", "move": sending.move, "error": sending.error})
         if self.is_due and self._led is None and is_ready and time.monotonic() >= self._not_before:
             self._plan()
+
+    def _report(self, report: Plain) -> None:
+        if self._host.settings.index == 0:
+            self.take_report(0, report)
+        elif self._host.leader is not None:
+            self._host.tell(self._host.leader, report)
 
     def _plan(self) -> None:
         settings, followers = self._host.settings, {peer.index: peer for peer in self._host.peers("follower")}
@@ -104,7 +130,10 @@ class Moves:
         servers = settings.servers - len(away)
         logs = [journal_folder(settings.directory, index, settings.servers) for index in away]
         if away <= self._lost and min(away) == servers and settings.directory and all(map(is_left, logs)):
-            print(f"ps: {_named(away)} died before the rows were given to the others, who read them from {settings.directory}", flush=True)
+            print(
+                f"ps: {_named(away)} died before the rows were given to the others, who read them from {settings.directory}",
+                flush=True,
+            )
             for index in away:  # it joins the others, if it comes back
                 note_servers(settings.directory, index, job_name(settings.token), settings.told_servers, 0)
             self._host.add({"placed": servers})
@@ -115,7 +144,7 @@ class Moves:
         self.end()
         if not servers:
             return
-        self._sending = Sending(self._host.shard, number, servers)
+        self._sending, self._is_failure_told = Sending(self._host.shard, number, servers, self._host.wake), False
         if settings.index < servers:
             self._receiving = Receiving(
                 number, settings.index, servers, entry["from"], settings.token, settings.certificate, self._host.wake
@@ -153,7 +182,7 @@ class Moves:
             self._give_up()
             return
         self._led.caught_up.add(index)
-        if self._led.is_ready:
+        if self._led.is_ready and not self.is_broken:
             self._host.add({"placed": self._led.servers})
 
     def arrived(self) -> tuple[Shard | None, str]:
@@ -168,7 +197,8 @@ class Moves:
         return receiving.shard, receiving.error or "it did not come"
 
     def _give_up(self) -> None:
-        self._not_before, self.is_due = time.monotonic() + _AGAIN, True
+        self._not_before, self.is_due = time.monotonic() + self._pause, True
+        self._pause = min(2 * self._pause, _AGAIN[1])
         self._host.add({"moving": 0})
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import selectors
-import socket
 import threading
 from collections import deque
 
@@ -42,12 +40,13 @@ class Receiving(threading.Thread):
         super().__init__(name="moving-here", daemon=True)
         self.move, self.servers, self.error = move, servers, ""
         self.shard: Shard | None = None
-        self.has_caught_up = self._is_reported = False
+        self.has_caught_up = self._is_reported = self._has_shares = False
         self._present, self._token, self._certificate, self._changed = present, token, certificate, changed
         self._building = Shard(index, servers)
         self._loaders = [Loader(self._building) for _ in present]
         self._parts = Parts(len(present))
         self._entries: deque[Plain] = deque()  # of the order, not handled yet
+        self._near: set[int] = set()  # servers that have sent nearly all
         self._connections: list[Connection] = []
         self._is_cancelled = False
 
@@ -61,6 +60,8 @@ class Receiving(threading.Thread):
         except (OSError, Malformed, LostDraft, MemoryError, ValueError) as error:
             self.error = str(error) or "there is no memory"
         finally:
+            if self.shard is None:
+                self.error = self.error or "it failed; what it has printed says why"
             for connection in self._connections:
                 connection.close()
             self._changed()
@@ -69,8 +70,7 @@ class Receiving(threading.Thread):
         """End at the next message. For any thread."""
         self._is_cancelled = True
         for connection in list(self._connections):
-            with contextlib.suppress(OSError):
-                connection.socket.shutdown(socket.SHUT_RDWR)
+            connection.shut_down()
 
     def report(self) -> Plain | None:
         """Return what server 0 is to be told: once that this one has caught up, or the error. None: nothing."""
@@ -130,7 +130,10 @@ class Receiving(threading.Thread):
             loader.drafts = []
         elif header["op"] == "draft":
             draft = draft_of(header, message.arrays)
-            self._parts.add(number, draft.name, draft)
+            if not self._building.is_late(draft.name):
+                self._parts.add(number, draft.name, draft)
+        elif header["op"] == "near":
+            self._near.add(number)
         elif header["op"] == "entry":
             self._entries.append(header)
         if all(loader.is_whole for loader in self._loaders):
@@ -145,7 +148,8 @@ class Receiving(threading.Thread):
     def _go_on(self) -> None:
         """Handle the entries whose pushes are here."""
         shard = self._building
-        if not self.has_caught_up:
+        if not self._has_shares:
+            self._has_shares = True
             for name in self._parts.committed():
                 self._parts.hold(name, shard)
         while self._entries:
@@ -159,9 +163,11 @@ class Receiving(threading.Thread):
             for name in names:
                 self._parts.hold(name, shard)
             shard.handle(self._entries.popleft())
+            if "drop" in entry or "attempt" in entry:
+                self._parts.forget(shard.is_late)
             if shard.placed:
                 self.shard = shard
                 return
-        if not self.has_caught_up:
+        if not self.has_caught_up and len(self._near) == len(self._loaders):
             self.has_caught_up = True
             self._changed()

@@ -188,6 +188,12 @@ class Parts:
     def add(self, number: int, name: Name, part: Record | Draft) -> None:
         self._parts[number].setdefault(name, part)
 
+    def forget(self, is_late: Callable[[Name], bool]) -> None:
+        """Forget the parts of drafts that came to their end."""
+        for parts in self._parts:
+            for name in [name for name in parts if is_late(name)]:
+                del parts[name]
+
     def has(self, name: Name) -> bool:
         """Tell whether all parts of a draft are here."""
         return all(name in parts for parts in self._parts)

@@ -21,6 +21,7 @@ import struct
 from collections import deque
 
 from ...runtime.pinned import trusting
+from ..errors import ServerError
 from .messages import (
     HEADER_LIMIT,
     PAYLOAD_LIMIT,
@@ -52,12 +53,16 @@ TO_SERVER, TO_WORKER = "to-server", "to-worker"  # regions
 _SHARED_FROM = 16 * 1024  # bytes of a payload that is worth the region
 _REGION = 2**21  # bytes of the smallest
 _BUFFERS = 64  # that one call sends
-_REACHED_WITHIN = 10.0  # s, for a connection and its handshake
+_REACHED_WITHIN = 10.0  # s, for a connection and its handshake, and for what is said first
 _DESCRIPTOR = socket.CMSG_SPACE(struct.calcsize("i"))
 
 
 class Closed(ConnectionError):
     """The other end closed the connection, or broke it."""
+
+
+class Elsewhere(ServerError):
+    """At the other end is another server than the one that was looked for."""
 
 
 class Message:
@@ -207,7 +212,15 @@ class Connection:
                 raise
             raise Closed(str(error)) from error
 
+    def shut_down(self) -> None:
+        """Have both ends, and whoever waits here, find the connection closed. For any thread."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(
+                self.socket, socket.SHUT_RDWR
+            )  # that of TLS would have a thread which sends now send in clear
+
     def close(self) -> None:
+        self.shut_down()
         with contextlib.suppress(OSError):
             self.socket.close()
         for descriptor in self._descriptors:
@@ -259,7 +272,9 @@ class Connection:
 
 
 def connect(address: str, certificate: str = "") -> Connection:
-    """Connect to a server. `certificate`: the one (PEM) that it must show over TCP. Raises OSError."""
+    """Connect to a server, and wait for it at most _REACHED_WITHIN seconds each time. `certificate`: the one (PEM) that it must show over
+    TCP. Raises OSError.
+    """
     if address.startswith("unix:"):
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -267,7 +282,6 @@ def connect(address: str, certificate: str = "") -> Connection:
             local.connect(unix_name(address))
             if peer_user(local) not in (os.getuid(), 0):  # an abstract name belongs to whoever comes first
                 raise PermissionError(f"another user listens at {address}")
-            local.settimeout(None)
         except BaseException:
             local.close()
             raise
@@ -275,12 +289,13 @@ def connect(address: str, certificate: str = "") -> Connection:
     if not certificate:
         raise ConnectionError(f"{address}: over TCP the job's certificate is needed")
     host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise ConnectionError(f"{address!r} is no HOST:PORT")
     plain = socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         secured = trusting(certificate).wrap_socket(plain)
         notice_silence(secured)
-        secured.settimeout(None)
     except BaseException:
         plain.close()
         raise
@@ -290,8 +305,10 @@ def connect(address: str, certificate: str = "") -> Connection:
 def first_reached(
     addresses: Iterable[str], certificate: str, whom: str, greet: Callable[[Connection], Met]
 ) -> tuple[Connection, Met]:
-    """Return the first connection that `greet` was content with, and what that returned. Raises OSError, and what `greet` does."""
-    reasons = []
+    """Return the first connection that `greet` was content with, and what that returned. Raises OSError, and what `greet` does; what is
+    no OSError and no Elsewhere at once.
+    """
+    reasons, elsewhere = [], list[Elsewhere]()
     for address in addresses:
         try:
             connection = connect(address, certificate)
@@ -303,10 +320,21 @@ def first_reached(
         except OSError as error:
             connection.close()
             reasons.append(f"{address}: {error}")
+        except Elsewhere as error:  # it has got the address of one that has gone
+            connection.close()
+            elsewhere.append(error)
         except BaseException:
             connection.close()
             raise
+    if elsewhere and not reasons:
+        raise elsewhere[0]
     raise ConnectionError(f"{whom} cannot be reached: {'; '.join(reasons) or 'it has no address yet'}")
+
+
+def check_index(answer: Message, index: int) -> None:
+    """Raise Elsewhere where a hello was answered by another server than `index`."""
+    if answer.header.get("index", index) != index:
+        raise Elsewhere(str(answer.header.get("error")))
 
 
 def listen(address: str) -> socket.socket:
