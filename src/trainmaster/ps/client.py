@@ -568,8 +568,8 @@ class _Link:
             self._connection = None
 
     def _connect(self) -> Connection:
-        who = f"parameter server {self.index}"
-        return first_reached(self._find(self.index), self._identity.certificate, who, self._greet)[0]
+        addresses, certificate = self._find(self.index), self._identity.certificate
+        return first_reached(addresses, certificate, f"parameter server {self.index}", self._greet)[0]
 
     def _greet(self, connection: Connection) -> None:
         identity = self._identity

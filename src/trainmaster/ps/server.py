@@ -657,11 +657,11 @@ class Server:
 
     def _reach_leader(self) -> None:
         with runtime.phase("waiting for server 0"):
-            found = seek_leader(self.settings, lambda: self._leader_addresses, lambda: self._has_ended)
-        if isinstance(found, int):
-            self._renumbered = found
-        elif found is not None:
-            self._reached.append(found)
+            reached = seek_leader(self.settings, lambda: self._leader_addresses, lambda: self._has_ended)
+        if isinstance(reached, int):
+            self._renumbered = reached
+        elif reached is not None:
+            self._reached.append(reached)
         self.wake()
 
     def _take_leader(self) -> None:

@@ -49,14 +49,14 @@ class Joining:
             self._waker.close()
 
     def _join(self) -> tuple[int, Shard | None] | None:
-        while (found := seek_leader(self._settings, tuple, lambda: self._has_ended)) is not None:
-            if isinstance(found, int):
-                return found, None
+        while (reached := seek_leader(self._settings, tuple, lambda: self._has_ended)) is not None:
+            if isinstance(reached, int):
+                return reached, None
             try:
-                if (arrived := self._serve(found)) is not None:
+                if (arrived := self._serve(reached)) is not None:
                     return arrived
             finally:
-                found.close()
+                reached.close()
             time.sleep(_AGAIN)
         return None
 
