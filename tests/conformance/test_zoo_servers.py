@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,23 @@ def test_servers_come_and_go_while_workers_train(engine: Engine) -> None:
     assert counted(engine, job) == 60 * RECORDS
     assert metric(job) > 0.85
     assert [job.task(f"worker:{index}")["attempt"] for index in range(2)] == [1, 1], job.said()
+
+
+@pytest.mark.full
+def test_the_rows_of_a_server_that_is_killed_while_it_leaves_are_trained_on(engine: Engine) -> None:
+    job = submitted(engine, "torch_clicks", {"evaluation_steps": 400}, servers=2, epochs=60)
+    job.until_line("step=", "worker:1")
+    others = engine.process(job, 1, "ps:0")
+    os.kill(others, signal.SIGSTOP)
+    assert engine.tm("scale", job.id, "ps=1").returncode == 0
+    job.until_line("asks the others to take its rows", "ps:1")
+    os.kill(engine.process(job, 1, "ps:1"), signal.SIGKILL)
+    os.kill(others, signal.SIGCONT)
+    job.until_line("server 0 of 1 serves version", "ps:0")
+    assert engine.tm("scale", job.id, "ps=3").returncode == 0
+    job.succeeded(LIMIT)
+    assert counted(engine, job) == 60 * RECORDS
+    assert metric(job) > 0.85
 
 
 @pytest.mark.full

@@ -326,9 +326,9 @@ class Server:
         descriptor = peer.connection.socket.fileno()
         if self._peers.pop(descriptor, None) is not None:
             self._selector.unregister(peer.connection.socket)
+        self._moves.lose(peer)
         peer.connection.close()
         peer.waiting.clear()
-        self._moves.lose(peer)
         self._views.lose(peer)
         if peer is self.leader:
             self.leader = None
@@ -722,6 +722,7 @@ class Server:
             self._leader_seen = time.monotonic()
             if self._is_leaving and not self._is_leave_asked:
                 self._is_leave_asked = True
+                print(f"ps: server {self.settings.index} asks the others to take its rows", flush=True)
                 self.tell(self.leader, {"op": "leave"})
         elif self._is_leaving and time.monotonic() > self._leader_seen + PATIENCE:
             self._has_ended = True

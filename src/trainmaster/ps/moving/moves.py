@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
@@ -9,6 +10,8 @@ from ..shard import BadPush
 from ..storage.checkpoints import journal_folder
 from ..storage.locks import is_left
 from ..storage.placements import job_name, note_servers
+from ..wire.connections import Closed
+from ..wire.messages import Malformed
 from .planning import Move, next_servers
 from .receiving import Receiving
 from .sending import Sending
@@ -73,7 +76,7 @@ class Moves:
         """Note that a server, or one that waits to be one, is gone."""
         if peer.role in ("follower", "newcomer"):
             self.is_broken = True
-        if peer.role == "follower" and peer.leaving_since is not None:
+        if peer.role == "follower" and (peer.leaving_since is not None or _says_last(peer, "leave")):
             self._lost.add(peer.index)
             self.is_due = True
 
@@ -204,6 +207,15 @@ class Moves:
 
 def _named(servers: Collection[int]) -> str:
     return f"server{'s' * (len(servers) > 1)} {', '.join(map(str, sorted(servers)))}"
+
+
+def _says_last(peer: Peer, op: str) -> bool:
+    """Tell whether a message is among those that were not read of a connection that has ended."""
+    with contextlib.suppress(Closed, Malformed):
+        while (message := peer.connection.receive()) is not None:
+            if message.op == op:
+                return True
+    return False
 
 
 def _warn(text: str) -> None:
