@@ -42,6 +42,7 @@ _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
 HADOOP = "hadoop"
+SPREAD = (HADOOP, "netns")  # groups whose full tests are for all workers of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -83,8 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, the browser, or
     what is made once for several tests, as simulations to play and programs that load a framework.
 
-    In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop are so
-    many that their run is over sooner where they are spread over its workers, each with clusters of its own.
+    In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop, and
+    those in network namespaces, are so many that their run is over sooner where they are spread over its workers.
     pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect by themselves.
     """
     if config.option.turn is not None:
@@ -98,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_together(group: str, config: pytest.Config) -> bool:
-    return group != HADOOP or config.option.markexpr.startswith("not full")
+    return group not in SPREAD or config.option.markexpr.startswith("not full")
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
