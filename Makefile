@@ -11,6 +11,8 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
 PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
 PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
+# A short test waits for a third of its time, so two for each core keep all cores busy.
+SHORT_PARALLEL := -n $(shell cores=$$(nproc); echo $$(( cores < 4 ? 2 * cores : 8 ))) --dist loadgroup
 STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -85,7 +87,7 @@ unit: setup
 
 test: frameworks s3server hadoop kubernetes spark
 	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
-	$(PYTEST) $(PARALLEL) tests
+	$(PYTEST) $(SHORT_PARALLEL) tests
 
 # FULL_ARGS: .ci/run chooses some of them.
 test-full: test

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATIC = Path(web.__file__).parent / "pages" / "static"
 VENDOR = STATIC / "vendor"
 AXE = Path(__file__).parent.parent / ".cache" / "axe-core" / "axe.min.js"
-PROGRAMS = ("chromium", "google-chrome")
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")  # the first takes a fifth of the work of the others
 ARGUMENTS = (
     "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",

@@ -42,7 +42,7 @@ _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
 HADOOP = "hadoop"
-TOGETHER = (KUBERNETES, "spark", "plays", "browser")  # groups of tests that are for one worker of a run
+SPREAD = (HADOOP, "netns")  # groups whose full tests are for all workers of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1500, print_blob=True)
@@ -82,10 +82,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of a group are for one worker of a run: it has the Kubernetes cluster, which is much for two cores, the browser, or
-    simulations to play once.
+    what is made once for several tests, as simulations to play and programs that load a framework.
 
-    In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop are so
-    many that their run is over sooner where they are spread over its workers, each with clusters of its own.
+    In a short run, one worker has the Hadoop clusters too, each of which takes 35 s of a core to start. The full tests on Hadoop, and
+    those in network namespaces, are so many that their run is over sooner where they are spread over its workers.
     pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect by themselves.
     """
     if config.option.turn is not None:
@@ -94,12 +94,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         for group in _groups(item):
-            if group in _together(config) and not item.nodeid.endswith(f"@{group}"):
+            if _is_together(group, config) and not item.nodeid.endswith(f"@{group}"):
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
 
 
-def _together(config: pytest.Config) -> tuple[str, ...]:
-    return (*TOGETHER, HADOOP) if config.option.markexpr.startswith("not full") else TOGETHER
+def _is_together(group: str, config: pytest.Config) -> bool:
+    return group not in SPREAD or config.option.markexpr.startswith("not full")
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -157,7 +157,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if not getattr(item.config.option, "loadgroup", False) or nextitem is None:
         return
     for group, over in ((KUBERNETES, kubernetes_over), (HADOOP, hadoop_over)):
-        if group in _together(item.config) and group in _groups(item) and group not in _groups(nextitem):
+        if _is_together(group, item.config) and group in _groups(item) and group not in _groups(nextitem):
             over()
 
 

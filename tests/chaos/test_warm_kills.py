@@ -168,11 +168,6 @@ def newest(steps: Path) -> int:
     return max((int(name) for name in os.listdir(steps) if name.isdigit()), default=0)
 
 
-def test_3_kills_of_2_ranks(engine: Local, seeds: Any) -> None:
-    for seed in seeds(1):
-        kill_in_a_row(engine, 2, 3, seed)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_20_kills(engine: Local, seeds: Any, ranks: int) -> None:

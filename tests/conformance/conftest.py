@@ -65,6 +65,7 @@ MARKS = {
     "kubernetes": pytest.mark.xdist_group("kubernetes"),
     "kubernetes-host": pytest.mark.xdist_group("kubernetes"),
     "kubernetes-client": pytest.mark.xdist_group("kubernetes"),
+    "netns": pytest.mark.xdist_group("netns"),  # which packs the runtime once
     "spark": pytest.mark.xdist_group("spark"),
 }
 

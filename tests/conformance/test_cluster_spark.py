@@ -18,7 +18,13 @@ from trainmaster.clusters.spark import Cluster, Settings
 from trainmaster.core.errors import BadInput, EngineFailed
 
 pytestmark = pytest.mark.xdist_group("spark")
-SETTINGS = Settings(nodes=2, memory=2048, cores=4, resources={"gpu": 2}, properties={"spark.ui.enabled": "false"})
+BRIEF_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # a JVM that lives for seconds need not compile well
+SETTINGS = Settings(
+    nodes=2, memory=2048, cores=4, resources={"gpu": 2},
+    properties={
+        "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": BRIEF_JAVA, "spark.executor.extraJavaOptions": BRIEF_JAVA,
+    },
+)  # fmt: skip
 # Two tasks, one in each executor, tell what they have. Their executors cannot hold both, since each has one GPU.
 PROGRAM = """
 import json, sys

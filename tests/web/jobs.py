@@ -74,7 +74,7 @@ def by_hand(
     command = [sys.executable, str(PROGRAM), str(folder), str(STEPS)]
     job = {
         "name": name, "files": [], "outputs": {"model": {"url": str(folder / "out")}},
-        "roles": {"worker": role(command, replicas, **{"restart": {"scope": "task", "limit": 0}, **keys})},
+        "roles": {"worker": role(command, replicas, **{"restart": {"scope": "task", "limit": 0}, "warm": False, **keys})},
     }  # fmt: skip
     running = ByHand(trainmaster.submit(job), folder)
     try:
