@@ -81,7 +81,9 @@ def test_the_others_go_on_at_once_where_one_of_three_is_killed_and_it_comes_back
     epochs, go, back = 20, engine.folder / "go", engine.folder / "back"
     flags = {"distribution_strategy": "AllreduceStrategy", "model_def": f"models.{model}.custom_model"}
     environ = {"GO": str(go), "BACK": str(back)}
-    job = submitted(engine, "train", "training", {"min": 1, "max": 3}, flags, "1 3", env=environ, input={"epochs": epochs})
+    job = submitted(
+        engine, "train", "training", {"min": 1, "max": 3}, flags, "1 3", env=environ, input={"epochs": epochs}
+    )
     job.until_line("dies", "worker:1")
     for survivor in ("worker:0", "worker:2"):
         job.until_line(f"batch {len(printed(job, 'batch', (survivor, 1))) + 3}", survivor)

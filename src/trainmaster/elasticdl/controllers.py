@@ -25,7 +25,7 @@ class Controller:
         self.optimizer: Any = None
         self._training: Any = None
         self._computed = 0  # batches that the program has trained
-        self._is_open = False
+        self._is_open = self._is_too_late = False
         self._turn = threading.RLock()  # of the thread that takes part in a step
         self.data_shard_service.idle = self._take_part
 
@@ -54,10 +54,17 @@ class Controller:
         try:
             yield
         except BaseException:
+            self._is_open = False
             if self._training is not None:
                 self._training.leave()
+            with contextlib.suppress(
+                Exception
+            ):  # a dataset that reads ahead would wait on, and keep the program from its end
+                self.data_shard_service.close()
             raise
         with self._turn:
+            if self._is_too_late:
+                raise SystemExit(0)
             if self.model is not None:
                 self._finish()
             self._is_open = False
@@ -94,7 +101,14 @@ class Controller:
             return False
         try:
             has_batch = self._computed < self.data_shard_service.given
-            return self._is_open and self.model is not None and not has_batch and self._step_without_batch()
+            if not self._is_open or self._is_too_late or self.model is None or has_batch:
+                return False
+            return self._step_without_batch()
+        except (
+            SystemExit
+        ):  # the others have finished: in a thread of TensorFlow's this would be an error, so `scope` ends the program
+            self._is_too_late = True
+            return False
         finally:
             self._turn.release()
 
