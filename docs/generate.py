@@ -212,6 +212,7 @@ def python() -> str:
         parts += _from_source(f"trainmaster.runtime.{title}")
     for title in (
         "data_shards",
+        "controllers",
         "torch_controller",
         "torch_optimizer",
         "keras_controller",

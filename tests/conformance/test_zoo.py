@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conformance.engines import Engine, Submitted
+from waiting import until
 
 ZOO = Path(__file__).parents[1] / "programs" / "zoo"
 LIMIT = 300.0  # s; imports of PyTorch on a machine with other work
@@ -71,6 +72,30 @@ def test_all_members_train_one_model_and_a_killed_one_comes_back(engine: Engine,
     assert len(evaluated) >= 2
     assert {line.partition("]: ")[2] for line in evaluated} == {"{'label': 239.0}"}
     assert f"worker-0/{export}" in engine.files("models")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", ["torch_lines", "keras_lines"])
+def test_the_others_go_on_at_once_where_one_of_three_is_killed_and_it_comes_back(engine: Engine, model: str) -> None:
+    """With one worker as the least, as `tm train` asks for: whoever is left does not wait for the one that was killed."""
+    epochs, go, back = 20, engine.folder / "go", engine.folder / "back"
+    flags = {"distribution_strategy": "AllreduceStrategy", "model_def": f"models.{model}.custom_model"}
+    environ = {"GO": str(go), "BACK": str(back)}
+    job = submitted(
+        engine, "train", "training", {"min": 1, "max": 3}, flags, "1 3", env=environ, input={"epochs": epochs}
+    )
+    job.until_line("dies", "worker:1")
+    for survivor in ("worker:0", "worker:2"):
+        job.until_line(f"batch {len(printed(job, 'batch', (survivor, 1))) + 3}", survivor)
+    back.write_text("")
+    until(lambda: job.task("worker:1")["attempt"] == 2, LIMIT, what=job.said)
+    job.until_line("batch", "worker:1")
+    go.write_text("")
+    job.succeeded(LIMIT)
+    assert [job.task(f"worker:{index}")["attempt"] for index in range(3)] == [1, 2, 1], job.said()
+    assert counted(engine, job) == epochs * FILES * LINES
+    weights = printed(job, "weights", ("worker:0", 1), ("worker:1", 2), ("worker:2", 1))
+    assert weights == [weights[0]] * 3
 
 
 @pytest.mark.full

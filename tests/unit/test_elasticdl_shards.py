@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.elasticdl import synchronization
+from trainmaster.elasticdl.controllers import Controller
 from trainmaster.elasticdl.data_shards import (
     EVALUATION,
     TRAINING,
@@ -152,6 +153,29 @@ def test_alone_nobody_is_waited_for() -> None:
         assert synchronization.worker_sync("data", timeout=1)
     synchronization.delete_worker_sync("data")
     synchronization.delete_all_worker_sync()
+
+
+class Late(Controller):
+    """A controller that comes when the others have finished."""
+
+    def _step_without_batch(self) -> bool:
+        self._begun()
+        return True
+
+    def _make_training(self) -> None:
+        raise SystemExit(0)
+
+
+def test_who_comes_too_late_ends_well_at_the_end_of_its_scope() -> None:
+    """Not while it waits for records, which may be in a thread of TensorFlow's: there the end of the program would be an error."""
+    controller = Late(RecordIndexService(batch_size=8, dataset_size=8))
+    controller.set_broadcast_model(object())
+    controller.set_broadcast_optimizer(object())
+    scope = controller.scope()
+    scope.__enter__()
+    assert not controller.data_shard_service.idle()
+    with pytest.raises(SystemExit, match="0"):
+        scope.__exit__(None, None, None)
 
 
 def test_records_of_files_by_their_numbers(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import until
+from waiting import LIMIT, until
 
+from trainmaster.runtime.elastic import Rendezvous
 from trainmaster.runtime.link import Link
 
 AT_ONCE = 5.0  # s; a call that waits for the agent does so for ever
@@ -102,3 +103,41 @@ def test_a_connection_that_breaks_while_somebody_tells_is_made_anew_by_who_asks(
         thread.join(AT_ONCE)
     assert answers == [{"id": asked["id"]}]
     link.end()
+
+
+def test_a_link_that_has_ended_connects_no_more(place: tuple[str, socket.socket]) -> None:
+    path, listener = place
+    listener.bind(path)
+    listener.listen()
+    link = Link(path)
+    link.end()
+    assert not link.post({"op": "progress"})
+    assert link.ask({"op": "lease"}) is None
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+def test_who_waits_for_a_round_is_freed_where_another_thread_leaves(
+    place: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, listener = place
+    listener.bind(path)
+    listener.listen()
+    monkeypatch.setenv("TRAINMASTER_SOCKET", path)
+    rendezvous, errors = Rendezvous(), list[str]()
+
+    def join() -> None:
+        with pytest.raises(RuntimeError) as raised:
+            rendezvous.join()
+        errors.append(str(raised.value))
+
+    thread = threading.Thread(target=join, daemon=True)
+    thread.start()
+    reports, _ = listener.accept()  # says in which phase the program is
+    connection, _ = listener.accept()
+    with reports, connection, connection.makefile("rb") as file:
+        frame(file, "join")
+        rendezvous.leave()
+        thread.join(LIMIT)
+    assert errors == ["the rendezvous elastic: another thread has left it, or joined anew"]

@@ -91,6 +91,7 @@ class DataShardService:
         self._finished: list[int] = []  # numbers of shards
         self._restored: set[int] = set()  # numbers of shards that a restored checkpoint has behind it
         self._epoch = 0
+        self._is_closed = False  # nothing is reported any more
         self._news = threading.Condition()  # of all that is held
 
     def fetch_shard(self) -> Shard | None:
@@ -165,7 +166,8 @@ class DataShardService:
         return True
 
     def close(self) -> None:
-        """Let others have what this task fetched and did not report."""
+        """Let others have what this task fetched and did not report. Whoever waits for more has come to the end."""
+        self._is_closed = True
         self._source.close()
 
     def _order(self, shard: _Held) -> Sequence[int]:
@@ -182,7 +184,7 @@ class DataShardService:
             with self._news:
                 is_holding = bool(self._held)
             shard: _Held | None = self._source.next(False if is_holding else None)
-            if shard is not None or not is_holding or self._is_alone:
+            if shard is not None or not is_holding or self._is_alone or self._is_closed:
                 return shard
             began = self._wait(began, lambda: bool(self._held))
 
@@ -294,7 +296,7 @@ class RecordIndexService(DataShardService):
             shard, is_holding = self._next_in_flight()
             if shard is not None:
                 self._rest.extend((shard.number, index) for index in self._order(shard))
-            elif batch or not is_holding or self._is_alone:
+            elif batch or not is_holding or self._is_alone or self._is_closed:
                 break
             else:
                 began = self._wait(began, lambda: not self._flight.is_empty)

@@ -19,12 +19,10 @@ end of `scope`, all members have the same parameters.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -32,7 +30,8 @@ import torch
 
 from ..runtime.elastic.torch_training import _AGAIN, _COMPLETE, Training
 from ..zoo.errors import BadModel
-from .data_shards import DataShardService, RecordIndexService
+from .controllers import Controller
+from .data_shards import RecordIndexService
 
 
 def create_elastic_controller(
@@ -42,37 +41,25 @@ def create_elastic_controller(
     return PyTorchAllReduceController(RecordIndexService(batch_size, num_epochs, dataset_size, shuffle))
 
 
-class PyTorchAllReduceController:
-    """The training of one model by all members. The last argument is the data shard service; a client of a master before it is not used."""
+class PyTorchAllReduceController(Controller):
+    """The training of one PyTorch model by all members. The last argument is the data shard service."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.data_shard_service: DataShardService = arguments[-1]
+        super().__init__(*arguments)
         self.batch_count_per_epoch: int = self.data_shard_service.get_minibatch_count_per_epoch()
-        self.model: Any = None
-        self.optimizer: Any = None
-        self._training: Training | None = None
         self._resumed = 0  # batches before this training
         self._ahead: deque[Callable[[], Any]] = deque()  # batches that are to be computed
         self._current: deque[Callable[[], Any]] = deque()  # the batches of this step
-        self._computed = 0  # batches that the program has handed over
-        self._is_computing = self._is_open = False
+        self._is_computing = False
         self._replaced: list[
             tuple[Any, str, Any]
         ] = []  # methods of model and optimizer: of whom, name, what it had of its own
-        self._turn = threading.RLock()  # of the thread that takes part in a step
-        self.data_shard_service.idle = self._take_part
 
     @property
     def global_completed_batch_num(self) -> int:
         """Return the number of batches, of all members, that are in complete steps."""
         done = 0 if self._training is None else self._training.batches_done
-        return self._resumed + done
-
-    def set_broadcast_model(self, model: torch.nn.Module) -> None:
-        self.model = model
-
-    def set_broadcast_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
+        return int(self._resumed + done)
 
     def set_resume_epoch(self, epoch: int) -> None:
         """Count epochs from this one on: the model comes from a checkpoint."""
@@ -82,72 +69,34 @@ class PyTorchAllReduceController:
         """Return how often the batches of all members together make up the data, rounded down."""
         return self.global_completed_batch_num // self.batch_count_per_epoch
 
-    def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `func`, which trains on one batch, as a function that does this together with all members.
-
-        It returns what `func` returned when it computed this batch last, and raises what it raises.
-        """
-
-        @functools.wraps(func)
-        def train(*arguments: Any, **named: Any) -> Any:
-            return self._train(functools.partial(func, *arguments, **named))
-
-        return train
-
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """Train in this block. At its end this member takes part until all others have come to theirs."""
-        self._is_open = True
-        try:
-            yield
-        except BaseException:
-            if self._training is not None:
-                self._training.leave()
-            raise
-        with self._turn:
-            self._finish()
-
     # -- below --
 
-    def _train(self, batch: Callable[[], Any]) -> Any:
-        with self._turn:
-            self._ahead.append(batch)
-            result = None
-            while self._ahead:
-                result = self._advance()
-            self._computed += 1
-            return result
+    def _train_batch(self, batch: Callable[[], Any]) -> Any:
+        self._ahead.append(batch)
+        result = None
+        while self._ahead:
+            result = self._advance()
+        return result
 
-    def _take_part(self) -> bool:
-        """Take part in a step without a batch. Return False where the program may still be at one, or trains nothing yet."""
-        if not self._is_open or self.model is None or self._computed < self.data_shard_service.given:
-            return False
-        if not self._turn.acquire(blocking=False):
-            return False
-        try:
-            self._advance()
-        finally:
-            self._turn.release()
+    def _step_without_batch(self) -> bool:
+        self._advance()
         return True
 
     def _finish(self) -> None:
-        if self.model is None:
-            return
         while self._current or self._ahead:
             self._advance(has_ended=True)
         self.data_shard_service.close()
-        training = self._training or self._begin()
+        training = self._begun()
         before = training._ends
         while training._ends == before:
             self._advance(has_ended=True)
-        self._is_open = False
         for place, name, method in self._replaced:
             place.__dict__.pop(name)
             place.__dict__.update({name: method} if method else {})
 
     def _advance(self, has_ended: bool = False) -> Any:
         """Compute one of the batches that are ahead, or bring a step to its end with those that there are."""
-        training, result = self._training or self._begin(), None
+        training, result = self._begun(), None
         training._outcome = ""
         if self._ahead and len(self._current) < training._share():
             batch = self._ahead.popleft()
@@ -179,21 +128,13 @@ class PyTorchAllReduceController:
         finally:
             self._is_computing = False
 
-    def _begin(self) -> Training:
-        """Join the other members, and take their state."""
-        if self.model is None or self.optimizer is None:
-            raise BadModel(
-                "the controller does not know the model and its optimizer",
-                mend="call set_broadcast_model(model) and set_broadcast_optimizer(optimizer) before the first batch",
-            )
+    def _make_training(self) -> Training:
         step = self.optimizer.step
         for place, name in ((self.optimizer, "step"), (self.optimizer, "zero_grad"), (self.model, "zero_grad")):
             self._replaced.append((place, name, place.__dict__.get(name)))
             setattr(place, name, MethodType(self._outside(getattr(place, name)), place))
         batches = getattr(self.optimizer, "global_batch_num_per_step", 0)
-        training = Training(model=self.model, optimizer=self.optimizer, update=step, batches_per_step=batches)
-        self._training = training
-        return training
+        return Training(model=self.model, optimizer=self.optimizer, update=step, batches_per_step=batches)
 
     def _outside(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method that does nothing while a batch is computed, but for the closure that it is given."""
@@ -226,7 +167,7 @@ class DDPController(PyTorchAllReduceController):
                 model.to(torch.device("cuda", self.get_local_rank()))
             self.model, self.optimizer = model, func_def_optimizer(model)
             with self._turn:
-                self._begin()
+                self._begun()
 
     def train_one_batch(self, func: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Return what `func`, which trains on one batch, returns: see `elastic_run`. Raises what it raises."""

@@ -127,6 +127,8 @@ class Link:
     def _connect(self) -> None:
         import socket
 
+        if self._has_ended:  # by another thread, between its last look and here: nobody would end a new connection
+            raise ConnectionError("this link has ended")
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)  # a full backlog is an absent agent, not a wait

@@ -80,6 +80,7 @@ class Training:
         self._is_even = False  # whether the end is reached, and the weights that are not trained are their mean
         self._is_new = False  # whether the others had a round without this member
         self._is_leaving = False  # whether all agreed to form another round before the next step
+        self._has_left = False
         self._have_all_finished = False  # as they told each other in the last step
         self._sources: list[PatientSource] = []
         self._turn = threading.Lock()  # of the thread that takes part in a step
@@ -147,8 +148,10 @@ class Training:
 
     def leave(self) -> None:
         """Leave at once: the others go on without this member, and its optimizer is its own again."""
+        self._has_left = True
         self._give_back()
         self._optimizer.apply = self._apply
+        self._ring.abort()  # a thread that takes part meanwhile would wait for ever in a ring that is only closed
         self._ring.close()
         self._rendezvous.leave()
         self._listener.close()
@@ -305,7 +308,7 @@ class Training:
             try:
                 self._ring.all_reduce(numbers)
             except Aborted:
-                if self._is_even:  # `finish` forms the next round, or has nobody to form it with
+                if self._is_even or self._has_left:  # `finish` forms the next round, or has nobody to form it with
                     raise
                 self._form()
                 if self._is_new:  # the others went on without these gradients

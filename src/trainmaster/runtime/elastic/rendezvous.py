@@ -149,6 +149,7 @@ class Rendezvous:
             self._answers.clear()
             self._words.clear()
             self._joins += 1
+            self._news.notify_all()
         if link is not None:
             link.end()
 
@@ -161,22 +162,24 @@ class Rendezvous:
             self._words.clear()
             self._joins += 1
             request = self._joins
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._link = Link(path, self._greeting, self._heard)
-            threading.Thread(target=self._link.listen, name="trainmaster-rendezvous", daemon=True).start()
-        assert self._link is not None
+        link = self._link
+        if link is None or self._process != os.getpid():
+            self._process, link = os.getpid(), Link(path, self._greeting, self._heard)
+            self._link = link
+            threading.Thread(target=link.listen, name="trainmaster-rendezvous", daemon=True).start()
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             connection = self._connections  # a join that is sent twice over one counts once
-            is_sent = self._link.post({**frame, "id": request})
+            is_sent = link.post({**frame, "id": request})
             with self._news:
-                while not self._answers and connection == self._connections:
+                while not self._answers and connection == self._connections and request == self._joins:
                     left = None if deadline is None else deadline - monotonic()
                     if left is not None and left <= 0:
                         raise TimeoutError(f"rendezvous {self.name}: no round formed within {timeout:g} s")
                     if not self._news.wait(left if is_sent else min(_AGAIN, left or _AGAIN)) and not is_sent:
                         break
+                if request != self._joins:
+                    raise RuntimeError(f"the rendezvous {self.name}: another thread has left it, or joined anew")
                 if self._answers:
                     return self._answers[0]
 
