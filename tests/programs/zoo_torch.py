@@ -99,6 +99,10 @@ if __name__ == "__main__":
     data = write_data()
     trained(data)
     run("wrong loss", "train", training_data=data, loss="wrong_loss")
+    for name, place in (("no folder", data), ("below a file", data / "model"), ("no file system", "/proc/model")):
+        run(name, "train", training_data=data, output=place, checkpoint_dir=directory / "never")
+    run("a url", "train", training_data=data, output="s3://bucket/model")
+    run("no predictions", "predict", prediction_data=data, checkpoint_dir_for_init=directory / "model", output=data)
     run("optimizer", "train", training_data=data, optimizer="plain_optimizer")
     for name in ("nan", "steep"):
         flags = {"num_epochs": 3, "loss": f"{name}_loss", "checkpoint_dir": directory / name, "checkpoint_steps": 2}

@@ -151,6 +151,20 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert error(module, "optimizer")[0] == "the optimizer of a PyTorch model must take its parameters"
 
 
+def test_results_that_cannot_be_written_are_told_before_training(module: dict[str, Any]) -> None:
+    data = f"{module['directory']}/iris.csv"
+    mend = "check the permissions there, or name another directory"
+    reasons = {"no folder": f"{data} is not a directory", "below a file": f"{data} is not a directory"}
+    reasons |= {"no file system": "nothing can be made in /proc: No such file or directory"}
+    for name, reason in reasons.items():
+        what, place, advice = error(module, name)
+        assert (what, advice) == (f"the results cannot be written: {reason}", mend)
+        assert place.startswith("--output: ")
+        assert module[name]["out"] == [], "no step was made"
+    assert error(module, "a url")[0] == "without a job, results are written into a directory of this machine"
+    assert error(module, "no predictions")[0] == f"the results cannot be written: {data} is not a directory"
+
+
 def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None:
     assert error(module, "nan", status=1) == [
         "the loss of step 5 is NaN; the job is stopped",

@@ -19,6 +19,7 @@ from typing import Any
 from .. import runtime
 from .data.batches import window_batches
 from .data.records import Window, Windows
+from .data.results import require_folder
 from .embeddings.former import FLAG, is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
@@ -53,6 +54,7 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
         mend = "give --output, or a PredictionOutputsProcessor in the model file"
         raise BadModel("nothing takes the predictions", mend=mend)
     if directory:
+        require_folder(directory, "--output")
         os.makedirs(directory, exist_ok=True)  # also where there is nothing to write: a job must have its output
     source, form = reader_of("prediction", flags, parts, params, task.world > 1)
     windows = Windows(source, form, 0)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .data.results import require_folder
+
 
 class LearningRateScheduler:
     """Set the learning rate before each batch: `schedule(step)` gives it, with the number of steps that are complete."""
@@ -55,6 +57,7 @@ class SavedModelExporter:
         self.params: dict[str, Any] = {}
 
     def set_params(self, params: dict[str, Any]) -> None:
+        require_folder(self.path, "SavedModelExporter")
         self.params = params
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -26,6 +26,7 @@ from ..runtime.reports import cannot_go_on
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
 from .data.records import Windows
+from .data.results import require_folder
 from .embeddings.former import is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
@@ -118,6 +119,8 @@ class Training:
     def __init__(self, flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> None:
         self._flags, self._model, self._say = flags, model, say
         parts = model.parts
+        if place := self._export_place():
+            require_folder(place, "--output")
         self._has_servers = flags["distribution_strategy"] == PARAMETER_SERVER
         is_shared = flags["distribution_strategy"] != SINGLE and runtime.task().world > 1
         size, self._ledger = flags["minibatch_size"], set[int]()

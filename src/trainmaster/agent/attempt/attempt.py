@@ -238,6 +238,8 @@ class Attempt:
         }
         await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", self.place.settle_environment)
+        if self._outputs:
+            await self._thread("upload-failed", self.place.materials.require_places, self._outputs)
         await self._thread("staging-failed", site.furnish, order)
         if materials := {key: order[key] for key in ("archives", "cache") if order[key]}:
             await self._thread("staging-failed", self.place.materials.provide, materials, site.cwd)
