@@ -108,6 +108,14 @@ def test_a_loss_of_a_wrong_shape_is_refused_with_its_place(keras: dict[str, Any]
     assert "keras_wide.py, line " in place
 
 
+def test_an_id_without_a_row_is_told_with_its_embedding_and_the_range(keras: dict[str, Any]) -> None:
+    for name, embedding in (("id 99 of record 0, keras", "embedding"), ("id 99 of record 150, keras", "embedding"),
+                            ("id -3 of record 150, tables", "table")):  # fmt: skip
+        what = error(keras, name)[0]
+        assert what == f"the {embedding} vectors got the id {name.split()[1]}, and its ids are 0 to 39"
+    assert keras["id -3 of record 150, keras"]["status"] == 0, "Keras counts it from the end"
+
+
 def test_a_feed_that_repeats_or_caches_is_refused(with_tensorflow: dict[str, Any]) -> None:
     assert error(with_tensorflow, "repeats")[0] == "the feed repeats its records"
     assert error(with_tensorflow, "caches")[0] == "the feed caches its records"
@@ -149,6 +157,13 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert len(evaluated) == 1
     assert error(module, "wrong loss")[0].startswith("the loss returns the shape (32, 3) for a batch of 32")
     assert error(module, "optimizer")[0] == "the optimizer of a PyTorch model must take its parameters"
+
+
+def test_an_id_without_a_row_is_told_by_pytorch_too(module: dict[str, Any]) -> None:
+    for name, part in (("id 99 of record 0, moved", "embedding vectors"), ("id 99 of record 150, moved", "embedding vectors"),
+                       ("id 99 of record 150, tables", "table weights")):  # fmt: skip
+        what, _ = error(module, name)
+        assert what == f"the {part} got the id {name.split()[1]}, and its ids are 0 to 39"
 
 
 def test_results_that_cannot_be_written_are_told_before_training(module: dict[str, Any]) -> None:

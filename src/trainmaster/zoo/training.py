@@ -32,6 +32,7 @@ from .errors import BadModel
 from .evaluating import Evaluation
 from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
+from .models.plain_ids import naming_ids
 from .models.strategies import begun, needs_tables, use_tables
 from .modes import Mode
 from .reading import counted_input, reader_of, whole_of
@@ -217,8 +218,9 @@ class Training:
             raise BadModel(
                 "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
             )
-        self._model.build(batch.features)
-        self._model.check_loss(batch.features, batch.labels, batch.size)
+        with naming_ids(self._model, batch.features):
+            self._model.build(batch.features)
+            self._model.check_loss(batch.features, batch.labels, batch.size)
         self._is_checked = True
 
     def _made_callbacks(self) -> Callbacks:
@@ -243,7 +245,8 @@ class Training:
         self._callbacks.call("on_train_batch_begin", before)
         self._meter.begin()
         try:
-            loss, parts = self._strategy.step(batch)
+            with naming_ids(self._model, batch.features):
+                loss, parts = self._strategy.step(batch)
         except FloatingPointError as error:
             raise Diverged(f"in step {before + 1}, {error}") from error
         if not math.isfinite(loss):
