@@ -262,6 +262,8 @@ class Attempt:
             restored = await self._thread(
                 "restore-failed", restore, checkpoint, site.cwd, self._progress_reporter("staging"), self._halt
             )
+            for fault in (restored or {}).pop("faults", ()):
+                self._report("warned", what="checkpoint", detail=fault)
         self.course.enter(READY)
         facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
         if way := self.place.way.chosen():
