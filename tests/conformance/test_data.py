@@ -14,7 +14,7 @@ from waiting import until
 from trainmaster.core.errors import BadInput
 from trainmaster.runtime.formats import recordio
 from trainmaster.runtime.formats.crc32c import masked_crc32c
-from trainmaster.spark.tfrecords import frame
+from trainmaster.runtime.formats.tfrecord_frames import frame
 
 READ_SHARDS = python("""
     from trainmaster import runtime
