@@ -85,6 +85,9 @@ def iris() -> None:
     csv, model = directory / "iris.csv", "models.keras_iris.custom_model"
     run("iris", "train", model, training_data=csv, num_epochs=2, output=directory / "iris", max_step=7, checkpoint_steps=5,
         checkpoint_dir=directory / "iris-checkpoints", model_params="units=5")  # fmt: skip
+    for name, epochs in (("patience", 3), ("patience again", 5)):
+        run(name, "train", model, training_data=csv, num_epochs=epochs, callbacks="plateau_callbacks",
+            checkpoint_dir=directory / "patience")  # fmt: skip
     run("predict iris", "predict", model, prediction_data=csv, checkpoint_dir_for_init=directory / "iris",
         output=directory / "iris-predictions", model_params="units=5")  # fmt: skip
     run("another model", "predict", model, prediction_data=csv, checkpoint_dir_for_init=directory / "iris-checkpoints",

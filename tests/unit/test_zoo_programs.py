@@ -128,6 +128,15 @@ def test_an_export_is_loaded_by_plain_keras_and_tensorflow(with_tensorflow: dict
     assert with_tensorflow["exported by callback"] == ["model.keras", "saved_model"]
 
 
+def test_a_callback_s_patience_is_in_the_checkpoint(with_tensorflow: dict[str, Any]) -> None:
+    """That of the last epoch's end comes after the checkpoint."""
+    counts = [
+        [line.rpartition(" ")[2] for line in lines(with_tensorflow, name, "epochs that were no better")]
+        for name in ("patience", "patience again")
+    ]
+    assert counts == [["0", "1", "2"], ["2", "3"]]
+
+
 def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> None:
     assert error(with_tensorflow, "another model")[0].startswith("the checkpoint is of another model or optimizer: ")
     assert error(with_tensorflow, "no data")[0].endswith("/nothing matches no file")

@@ -154,7 +154,8 @@ class Training:
             self._end_too_late()
             return
         self._callbacks = self._made_callbacks()
-        self._callbacks.call("on_train_begin")
+        if not self._callbacks.begin(None if self._loaded is None else self._loaded.get("callbacks")):
+            self._say("the callbacks begin anew: the checkpoint is of others")
         for batch in self._strategy.batches(itertools.chain(first, self._batches)):
             if self._is_over():
                 break
@@ -297,7 +298,8 @@ class Training:
         if state is not None:
             if name := self._model.diverged_parameter():  # a loss would show it one step too late
                 raise Diverged(f"parameter {name!r} is not finite after step {self._strategy.steps}")
-            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
+            own = {"ledger": sorted(self._ledger), "callbacks": self._callbacks.state()}
+            self._checkpoints.save(self._strategy.steps, {**state, **own}, rank)
         self._saved = self._strategy.steps
 
     def _end(self, rank: int) -> None:

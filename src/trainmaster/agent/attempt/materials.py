@@ -79,7 +79,7 @@ class Materials:
         return (name if kind == "shards" else "-"), 0
 
     def require_places(self, outputs: Mapping[str, Fields]) -> None:
-        """Raise AttemptFailed where an output's place is a directory that this task sees, as by a mount, and nothing can be written there."""
+        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write."""
         from trainmaster.runtime.folders import reason_unwritable
 
         for name, output in outputs.items():
