@@ -14,7 +14,7 @@ from waiting import until
 from trainmaster.core.errors import BadInput
 from trainmaster.runtime.formats import recordio
 from trainmaster.runtime.formats.crc32c import masked_crc32c
-from trainmaster.spark.tfrecords import frame
+from trainmaster.runtime.formats.tfrecord_frames import frame
 
 READ_SHARDS = python("""
     from trainmaster import runtime
@@ -392,6 +392,19 @@ def test_the_output_of_one_task_flat(engine: Engine) -> None:
     )
     job.succeeded()
     assert outputs(engine.files("out")) == {"model.bin": b"weights\n"}
+
+
+@pytest.mark.needs("local-data")
+def test_an_output_that_cannot_be_written_any_more_is_told_before_the_program_starts(engine: Engine) -> None:
+    """As a pod's mount cannot, of which submitting knows nothing."""
+    blocking = {"command": f"touch {engine.folder}/results", "resources": {"cores": 0.01, "memory": "64MiB"}}
+    roles = {"first": blocking, **workers(f"touch {engine.folder}/ran")}
+    roles["worker"]["after"] = {"first": "succeeded"}
+    job = engine.submit(roles, outputs={"m": {"url": str(engine.folder / "results/m"), "from": "worker"}})
+    reason = job.failed("output-unwritable")
+    assert f"cannot write its output m: {engine.folder}/results is not a directory" in reason["words"]
+    assert not (engine.folder / "ran").exists()
+    assert job.task("worker:0")["attempt"] == 1, "a next attempt would end so too"
 
 
 def test_equal_names_in_a_flat_output_are_refused(engine: Engine) -> None:

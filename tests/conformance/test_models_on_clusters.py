@@ -18,6 +18,7 @@ import postgres
 import pytest
 from conformance.engines import TM, Engine, Submitted, container_process
 from conformance.kubernetes_engine import Kubernetes
+from conformance.test_models import OWN
 from conformance.test_zoo_servers import RECORDS, clicks, predicted, put_data
 from waiting import until
 
@@ -220,6 +221,37 @@ def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: E
         assert any("the container of server 0 is lost" in line for line in job.failed("exit", LIMIT)["tail"]), (
             job.said()
         )
+
+
+def test_workers_share_the_records_of_a_reader_of_the_model_file_s_own(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submitter counts them, the master gives out their numbers, and each worker's reader reads what it gets, though one is killed."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert engine.tm("zoo", "init", "zoo").returncode == 0
+    engine.write("zoo/points/own.py", OWN)
+    model = ["--model_zoo", "zoo", "--model_def", "points.own.custom_model", "--minibatch_size", "8"]
+    model += ["--num_minibatches_per_task", "3", "--num_workers", "2", "--set", "roles.worker.replicas=2"]
+    training = ["--training_data", "nowhere", "--num_ps_pods", "1", "--num_epochs", "6"]
+    run(engine, "train", *model, *training, "--output", "model")
+    job = engine.jobs[-1]
+    assert counted(engine, job) == 6 * 200
+    assert job.task("worker:1")["attempt"] == 2, "it died in its fourth batch"
+    assert "model.pt" in os.listdir(engine.folder / "model")
+    run(
+        engine,
+        "predict",
+        *model,
+        "--prediction_data",
+        "nowhere",
+        "--checkpoint_dir_for_init",
+        "model",
+        "--output",
+        "out",
+    )
+    assert counted(engine, engine.jobs[-1]) == 200
+    lines = [line for file in engine.folder.glob("out/*/*.jsonl") for line in file.read_text().splitlines()]
+    assert len(lines) == 200
 
 
 @pytest.mark.parametrize(("model", "export"), [("torch_lines", "model.pt"), ("keras_lines", "model.keras")])

@@ -29,8 +29,8 @@ from trainmaster.data.store.transfer import Stopped
 from trainmaster.log.storage import storage_for
 from trainmaster.runtime.formats import recordio
 from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.runtime.formats.tfrecord_frames import frame
 from trainmaster.runtime.reading import Reader
-from trainmaster.spark.tfrecords import frame
 
 ODD = "a b+c%20ü[1].txt"
 

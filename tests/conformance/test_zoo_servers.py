@@ -157,6 +157,18 @@ def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine)
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("wrong", "model"), [(99, "torch_clicks"), (-3, "keras_clicks")])
+def test_an_id_without_a_row_ends_the_job_at_once(engine: Engine, wrong: int, model: str) -> None:
+    """No shard is set aside for it: its data, or the size of its table, are to be mended."""
+    engine.put("data/9.csv", f"a,b,c,label\n{wrong},14,30,1\n")
+    job = submitted(engine, model, {"use_async": True}, servers=2)
+    why = job.failed("cannot-go-on", LIMIT)["figures"]["detail"]
+    assert re.match(rf"the table \w+ got the id {wrong}, and its ids are 0 to 39; ", why), why
+    assert [job.task(f"worker:{index}")["attempt"] for index in range(2)] == [1, 1], job.said()
+    assert job.told("shard-set-aside") == []
+
+
+@pytest.mark.full
 def test_servers_that_began_with_nothing_are_refused_where_a_worker_sees_a_checkpoint(engine: Engine) -> None:
     """As where a volume with a former job's checkpoint is mounted for the workers alone."""
     manifest = {"format": 1, "version": 7, "sequence": 9, "shares": [{"bytes": 4, "digest": "", "rows": 1}]}

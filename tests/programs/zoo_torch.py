@@ -68,6 +68,17 @@ def trained(csv: Path) -> None:
         }
 
 
+def ids() -> None:
+    """Ids that an embedding has no row for: PyTorch's own, and a table."""
+    model = "clicks.torch_clicks.custom_model"
+    for kind, record, wrong in (("moved", 0, 99), ("moved", 150, 99), ("tables", 150, 99)):
+        lines = [f"{wrong if number == record else number % 13},14,30,1" for number in range(160)]
+        csv = directory / "ids.csv"
+        csv.write_text("\n".join(["a,b,c,label", *lines]) + "\n")
+        name = f"id {wrong} of record {record}, {kind}"
+        run(name, "train", model, training_data=csv, minibatch_size=40, model_params=f"kind='{kind}'")
+
+
 def killed(csv: Path) -> None:
     """Kill a training after its step 7, once a checkpoint is stored; compare the next one's model with that of one that was not killed."""
     files = directory / "lines"
@@ -99,9 +110,14 @@ if __name__ == "__main__":
     data = write_data()
     trained(data)
     run("wrong loss", "train", training_data=data, loss="wrong_loss")
+    for name, place in (("no folder", data), ("below a file", data / "model"), ("no file system", "/proc/model")):
+        run(name, "train", training_data=data, output=place, checkpoint_dir=directory / "never")
+    run("a url", "train", training_data=data, output="s3://bucket/model")
+    run("no predictions", "predict", prediction_data=data, checkpoint_dir_for_init=directory / "model", output=data)
     run("optimizer", "train", training_data=data, optimizer="plain_optimizer")
     for name in ("nan", "steep"):
         flags = {"num_epochs": 3, "loss": f"{name}_loss", "checkpoint_dir": directory / name, "checkpoint_steps": 2}
         run(name, "train", training_data=data, **flags)
+    ids()
     killed(data)
     print(json.dumps(facts))

@@ -243,6 +243,45 @@ def test_a_set_that_is_not_whole_is_passed_over(url: str, path: Path, damage: ob
         assert read(path) == {"step": "1"}
 
 
+@pytest.mark.parametrize("damage", [damaged_by_loss, damaged_by_cut, damaged_inside])
+def test_a_set_with_a_damaged_older_state_is_restored_without_that(url: str, path: Path, damage: object) -> None:
+    """Which state is left out is told. One whose newest state is damaged is not whole: what was read goes by that one."""
+    states = {f"state-{number:08}.{kind}": f"{number}{kind}" for number in (1, 2) for kind in ("bin", "json")}
+    for name, text in states.items():
+        write(path, **{name: text[:2]})
+    saved = save_set(url, f"{path}", "worker:0", 1)
+    assert saved is not None
+    at = {file.path: file.at for file in saved.files}
+    damage(store_for(url), at["state-00000001.bin"])  # type: ignore[operator]
+    trees.remove(f"{path}")
+    assert checkpoints.newest(url) is not None
+    faults: list[str] = []
+    restore(url, f"{path}", 1, tell_fault=faults.append)
+    assert {*read(path)} == {"state-00000002.bin", "state-00000002.json"}
+    assert len(faults) == 1
+    assert "is restored without an older state: " in faults[0]
+    assert "state-00000001.bin " in faults[0]
+    store_for(url).put(at["state-00000002.bin"], b"-")
+    with pytest.raises(StorageFailed, match=r"set 1 cannot be restored: "):
+        checkpoints.newest(url)
+
+
+def test_a_manifest_that_is_cut_short_is_passed_over_and_told(url: str, path: Path) -> None:
+    write(path, step="1")
+    save_set(url, f"{path}", "worker:0", 1)
+    store = store_for(url)
+    store.put("00000002.json", b'{"v": "1.0", "fi')
+    found = checkpoints.newest(url)
+    assert found is not None
+    assert found.number == 1
+    faults: list[str] = []
+    restore(url, f"{path}", 1, tell_fault=faults.append)
+    assert faults == ["checkpoint set 2 is passed over: 00000002.json is cut short, or no manifest"]
+    store.remove("00000001.json")
+    with pytest.raises(StorageFailed, match=r"set 2 cannot be restored: 00000002\.json is cut short"):
+        checkpoints.newest(url)
+
+
 def test_tasks_of_one_directory_restore_at_once(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, a="1", b="2")
     save_set(url, f"{path}", "worker:0", 1)

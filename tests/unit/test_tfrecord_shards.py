@@ -17,8 +17,8 @@ from trainmaster.data.formats.formats import shard_files
 from trainmaster.runtime import shards
 from trainmaster.runtime.formats import DamagedFile, tfrecord
 from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.runtime.formats.tfrecord_frames import frame
 from trainmaster.runtime.reading import Reader
-from trainmaster.spark.tfrecords import frame
 
 CHECKSUM = masked_crc32c()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from trainmaster.runtime.formats.crc32c import crc32c_function, crc32c_in_python, masked_crc32c
-from trainmaster.spark import tfrecords
+from trainmaster.runtime.formats.tfrecord_frames import frame, records
 
 RECORDS = [b"", b"a", b"record", bytes(range(256)) * 5]
 
@@ -21,13 +23,13 @@ def test_the_checksum_is_crc32c(content: bytes, crc: int) -> None:
 
 def test_every_damaged_byte_and_every_cut_is_noticed() -> None:
     checksum = masked_crc32c()
-    content = b"".join(tfrecords.frame(record, checksum) for record in RECORDS[:3])
-    assert list(tfrecords.records(content, "part-00000", checksum)) == RECORDS[:3]
+    content = b"".join(frame(record, checksum) for record in RECORDS[:3])
+    assert list(records(io.BytesIO(content), "part-00000", len(content), checksum)) == RECORDS[:3]
     borders = {0, 16, 33}
     for place in range(len(content)):
         damaged = content[:place] + bytes((content[place] ^ 0x10,)) + content[place + 1 :]
         with pytest.raises(ValueError, match="part-00000 is "):
-            list(tfrecords.records(damaged, "part-00000", checksum))
+            list(records(io.BytesIO(damaged), "part-00000", len(damaged), checksum))
         if place not in borders:
             with pytest.raises(ValueError, match="cut short"):
-                list(tfrecords.records(content[:place], "part-00000", checksum))
+                list(records(io.BytesIO(content[:place]), "part-00000", place, checksum))

@@ -45,7 +45,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
     assert facts["others"] == [True] * 4
     assert max(facts["difference"].values()) < 1e-4, facts["difference"]
     assert facts["mask"] == [[True, True, True], [False, True, True]]
-    assert facts["negative"].startswith("the table plain got the id -1, and ids must not be negative\n  have the feed")
+    assert facts["negative"].startswith("the table plain got the id -1, and its ids are 0 to 9\n  have the feed")
     assert facts["beyond"].startswith(
         "the table plain got the id 11, and its ids are 0 to 9\n  give it 12 rows or more (input_dim; of PyTorch num_embeddings)"
     )
@@ -67,7 +67,7 @@ def test_modules_of_pytorch_have_tables() -> None:
     facts = facts_of("embeddings_torch.py")
     names = ["dense", "sum", "mean", "sqrtn", "offsets", "outputs", "gradients", "is better", "filled", "is plain"]
     assert [name for name in names if facts[name] is not True] == []
-    assert "must not be negative" in facts["negative"]
+    assert "got the id -1, and its ids are 0 to 9" in facts["negative"]
     assert "its ids are 0 to 9" in facts["beyond"]
     assert "is trained by" in facts["fit"]
     assert facts["moved"] == ["the embedding large of 3,200 bytes lies on the parameter servers"]

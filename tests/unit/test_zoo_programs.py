@@ -108,6 +108,14 @@ def test_a_loss_of_a_wrong_shape_is_refused_with_its_place(keras: dict[str, Any]
     assert "keras_wide.py, line " in place
 
 
+def test_an_id_without_a_row_is_told_with_its_embedding_and_the_range(keras: dict[str, Any]) -> None:
+    for name, embedding in (("id 99 of record 0, keras", "embedding"), ("id 99 of record 150, keras", "embedding"),
+                            ("id -3 of record 150, tables", "table")):  # fmt: skip
+        what = error(keras, name)[0]
+        assert what == f"the {embedding} vectors got the id {name.split()[1]}, and its ids are 0 to 39"
+    assert keras["id -3 of record 150, keras"]["status"] == 0, "Keras counts it from the end"
+
+
 def test_a_feed_that_repeats_or_caches_is_refused(with_tensorflow: dict[str, Any]) -> None:
     assert error(with_tensorflow, "repeats")[0] == "the feed repeats its records"
     assert error(with_tensorflow, "caches")[0] == "the feed caches its records"
@@ -118,6 +126,15 @@ def test_an_export_is_loaded_by_plain_keras_and_tensorflow(with_tensorflow: dict
     assert max(with_tensorflow["differences"]) < 1e-5
     assert "assets" not in with_tensorflow["exported"], "a job would tell that an empty directory is not stored"
     assert with_tensorflow["exported by callback"] == ["model.keras", "saved_model"]
+
+
+def test_a_callback_s_patience_is_in_the_checkpoint(with_tensorflow: dict[str, Any]) -> None:
+    """That of the last epoch's end comes after the checkpoint."""
+    counts = [
+        [line.rpartition(" ")[2] for line in lines(with_tensorflow, name, "epochs that were no better")]
+        for name in ("patience", "patience again")
+    ]
+    assert counts == [["0", "1", "2"], ["2", "3"]]
 
 
 def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> None:
@@ -149,6 +166,27 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert len(evaluated) == 1
     assert error(module, "wrong loss")[0].startswith("the loss returns the shape (32, 3) for a batch of 32")
     assert error(module, "optimizer")[0] == "the optimizer of a PyTorch model must take its parameters"
+
+
+def test_an_id_without_a_row_is_told_by_pytorch_too(module: dict[str, Any]) -> None:
+    for name, part in (("id 99 of record 0, moved", "embedding vectors"), ("id 99 of record 150, moved", "embedding vectors"),
+                       ("id 99 of record 150, tables", "table weights")):  # fmt: skip
+        what, _ = error(module, name)
+        assert what == f"the {part} got the id {name.split()[1]}, and its ids are 0 to 39"
+
+
+def test_results_that_cannot_be_written_are_told_before_training(module: dict[str, Any]) -> None:
+    data = f"{module['directory']}/iris.csv"
+    mend = "check the permissions there, or name another directory"
+    reasons = {"no folder": f"{data} is not a directory", "below a file": f"{data} is not a directory"}
+    reasons |= {"no file system": "nothing can be made in /proc: No such file or directory"}
+    for name, reason in reasons.items():
+        what, place, advice = error(module, name)
+        assert (what, advice) == (f"the results cannot be written: {reason}", mend)
+        assert place.startswith("--output: ")
+        assert module[name]["out"] == [], "no step was made"
+    assert error(module, "a url")[0] == "without a job, results are written into a directory of this machine"
+    assert error(module, "no predictions")[0] == f"the results cannot be written: {data} is not a directory"
 
 
 def test_a_loss_that_is_no_number_stops_training(module: dict[str, Any]) -> None:

@@ -11,6 +11,29 @@ from trainmaster.zoo.errors import BadModel
 from trainmaster.zoo.stored_sets import states_in
 
 
+def write_states(folder: Path) -> dict[str, Path]:
+    """Write a set of three states, and return the files."""
+    names = [f"state-{number:08}.{kind}" for number in (1, 2, 3) for kind in ("bin", "json")]
+    (folder / "files").mkdir()
+    for name in names:
+        (folder / "files" / name).write_text(name)
+    rows = [{"path": name, "size": len(name), "at": f"files/{name}"} for name in names]
+    (folder / "00000001.json").write_text(json.dumps({"v": "1.0", "files": rows}))
+    return {name: folder / "files" / name for name in names}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_set_is_read_without_its_damaged_states_which_are_named(
+    tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = write_states(tmp_path)[f"state-{number:08}.bin"]
+    damaged.write_text("cut")
+    with states_in(str(tmp_path)) as folder:
+        names = {path.name for path in Path(folder).iterdir()}
+    assert names == {f"state-{other:08}.{kind}" for other in {1, 2, 3} - {number} for kind in ("bin", "json")}
+    assert capsys.readouterr().err == f"trainmaster: a damaged checkpoint is passed over: {damaged} has 3 bytes of 18\n"
+
+
 def write_set(folder: Path, number: int) -> Path:
     """Write a set of one file, and return the file."""
     file = folder / f"files/{number}.bin"

@@ -11,7 +11,8 @@ the caller hands in: what had been read of the inputs before the first byte of t
 A set holds the path as it was at one moment: a file that changes while it is sent is sent again, until a last look
 finds everything as it was sent. A path that changes too often for that gives no set this time (`Unsettled`).
 
-A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over.
+A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over, and told. Where the files
+are states of `runtime.checkpoint`, a set of which older states alone are damaged is restored without these.
 Restoring checks the digests too. The path is replaced by renames, so it holds the old or the new. Times of change are
 put back, for programs look for their newest file by them.
 
@@ -28,6 +29,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -46,10 +48,17 @@ from trainmaster.log.storage import storage_failed, write_all
 
 VERSION = "1.0"
 _FILES = "files"
+_STATE = re.compile(r"(?P<folder>(?:.*/)?)state-(?P<number>\d{8,})\.(?:bin|json)")  # of `runtime.states.stored_states`
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
 _LATEST = 1000  # numbers tried from the newest on
 _WAIT = 0.05  # s between two looks whether another task has finished restoring
 _NO_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # a folder of NFS, for one: flock(2)
+
+
+class _Damaged(StorageFailed):
+    """A file of a set, `path`, is not what was stored; `why` says so."""
+
+    path = why = ""
 
 
 class Unsettled(StorageFailed):
@@ -128,25 +137,56 @@ def prune(url: str, known: Set, keep: int) -> None:
 
 
 def newest(url: str) -> Set | None:
-    """Return the newest whole set; None where there is none."""
+    """Return the newest set that can be restored; None where there are no sets. Raises StorageFailed where none is whole."""
     store = store_for(url)
 
     def find() -> Set | None:
-        checkpoints = (_read(store, number) for number in reversed(_numbers(store)))
-        return next((checkpoint for checkpoint in checkpoints if checkpoint and _is_whole(store, checkpoint)), None)
+        first: StorageFailed | None = None
+        for number in reversed(_numbers(store)):
+            checkpoint, faults = _usable(store, number)
+            if checkpoint is not None:
+                return checkpoint
+            if faults and first is None:
+                first = _lost_error(store, number, faults[0])
+                first.mend = "bring the file back, or name another place to begin anew"
+        if first is not None:
+            raise first
+        return None
 
     return retried("look for a checkpoint", url, find)
 
 
-def restore(url: str, path: str, number: int, *, tell: Tell | None = None, stop: threading.Event | None = None) -> Set:
+def restore(
+    url: str,
+    path: str,
+    number: int,
+    *,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+    tell_fault: Callable[[str], None] = lambda fault: None,
+) -> Set:
     """Put set `number` back at `path`. Raises StorageFailed rather than take another set: all members of a group begin from the same one.
-    `path` appears with the whole set or not at all.
+    `path` appears with the whole set or not at all, but for older states that are damaged: `tell_fault` gets each fault of the store.
     """
     store = store_for(url)
-    checkpoint = retried("read a checkpoint", url, lambda: _read(store, number))
+    for later in retried("look for a checkpoint", url, lambda: [other for other in _numbers(store) if other > number]):
+        other, faults = retried("read a checkpoint", url, lambda later=later: _usable(store, later))  # type: ignore[misc]
+        if other is None and faults:
+            tell_fault(f"checkpoint set {later} is passed over: {faults[0]}")
+    checkpoint, faults = retried("read a checkpoint", url, lambda: _usable(store, number))
     if checkpoint is None:
-        raise _lost_error(store, number, "its manifest is gone")
-    _put_back(store, checkpoint, path, tell, stop)
+        raise _lost_error(store, number, faults[0] if faults else "its manifest is gone")
+    while True:
+        try:
+            _put_back(store, checkpoint, path, tell, stop)
+            break
+        except _Damaged as error:
+            rest = _without_states(checkpoint, {error.path})
+            if rest is None:
+                raise
+            checkpoint, faults = rest, [*faults, error.why]
+    for fault in faults:
+        tell_fault(f"checkpoint set {number} is restored without an older state: {fault}")
     return checkpoint
 
 
@@ -334,10 +374,10 @@ def _fetch(store: Store, checkpoint: Set, file: Stored, directory: str, flow: Fl
         digest_read = retried("restore a checkpoint", f"{store.url}/{file.at}", fetch, flow)
     except FileNotFoundError as error:
         if os.path.isdir(directory):
-            raise _lost_error(store, checkpoint.number, f"{file.path} is gone") from error
+            raise _lost_error(store, checkpoint.number, f"{file.path} is gone", file.path) from error
         raise
     if digest_read != file.sha256:
-        raise _lost_error(store, checkpoint.number, f"{file.path} is not what was stored")
+        raise _lost_error(store, checkpoint.number, f"{file.path} is not what was stored", file.path)
     os.chmod(target, file.mode)
     os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
 
@@ -363,14 +403,15 @@ def _swap_in(fresh: str, path: str) -> None:
     remove(old)
 
 
-def _lost_error(store: Store, number: int, why: str) -> StorageFailed:
-    failure = StorageFailed(
+def _lost_error(store: Store, number: int, why: str, path: str = "") -> _Damaged:
+    failure = _Damaged(
         f"checkpoint set {number} cannot be restored: {why}",
         place=store.url,
         mend="keep others from changing what is there",
         anchor="checkpoint-lost",
     )
     failure.errno = errno.EIO
+    failure.path, failure.why = path, why
     return failure
 
 
@@ -413,9 +454,49 @@ def _content(checkpoint: Set) -> bytes:
 
 def _is_whole(store: Store, checkpoint: Set) -> bool:
     """Tell whether every file is there with its size."""
+    return not _damages(store, checkpoint)
+
+
+def _damages(store: Store, checkpoint: Set) -> dict[str, str]:
+    """Return the files that are not there with their sizes, path -> the words for it."""
     folders = {file.at.rpartition("/")[0] for file in checkpoint.files if file.at}
     sizes = {f"{folder}/{e.name}": e.size for folder in folders for e in store.entries(folder) if not e.folder}
-    return all(sizes.get(file.at) == file.size for file in checkpoint.files if not file.link)
+    return {
+        file.path: f"{file.at} has {sizes[file.at]:,} bytes of {file.size:,}"
+        if file.at in sizes
+        else f"{file.at} is missing"
+        for file in checkpoint.files
+        if not file.link and sizes.get(file.at) != file.size
+    }
+
+
+def _usable(store: Store, number: int) -> tuple[Set | None, list[str]]:
+    """Return what can be restored of a set, None for nothing, and the words for each damage."""
+    try:
+        checkpoint = _read(store, number)
+    except (ValueError, KeyError, TypeError):
+        return None, [f"{number:08}.json is cut short, or no manifest"]
+    if checkpoint is None:
+        return None, []
+    damages = _damages(store, checkpoint)
+    return (_without_states(checkpoint, {*damages}) if damages else checkpoint), list(damages.values())
+
+
+def _without_states(checkpoint: Set, damaged: set[str]) -> Set | None:
+    """Return a set without the states that these files are of; None where one is of no state, or of the newest, whose position counts."""
+    states = {file.path: match for file in checkpoint.files if (match := _STATE.fullmatch(file.path))}
+    newest_of: dict[str, int] = {}
+    for match in states.values():
+        newest_of[match["folder"]] = max(newest_of.get(match["folder"], 0), int(match["number"]))
+    if any(path not in states or int(states[path]["number"]) == newest_of[states[path]["folder"]] for path in damaged):
+        return None
+    lost = {(states[path]["folder"], states[path]["number"]) for path in damaged}
+    kept = [
+        file
+        for file in checkpoint.files
+        if file.path not in states or (states[file.path]["folder"], states[file.path]["number"]) not in lost
+    ]
+    return attrs.evolve(checkpoint, files=tuple(kept))
 
 
 def _digest(path: str, check: Callable[[], None]) -> str:

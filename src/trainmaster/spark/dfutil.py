@@ -19,6 +19,7 @@ Nothing of ours is installed where tasks run: the functions here, in `tfrecords`
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,10 @@ from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, Strin
 from trainmaster.core.errors import BadInput
 from trainmaster.host.java import commands_above
 from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.runtime.formats.tfrecord_frames import frame, records
 
 from .hadoop_files import OutputFolder, writing
-from .tfrecords import decode, encode, frame, records
+from .tfrecords import decode, encode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,7 +48,7 @@ KINDS = {
     **dict.fromkeys(("string", "binary"), "bytes"),
 }
 
-for _function in (commands_above, decode, masked_crc32c, writing):
+for _function in (commands_above, decode, frame, masked_crc32c, writing):
     cloudpickle.register_pickle_by_value(sys.modules[_function.__module__])
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -167,7 +169,7 @@ def _values(value: Any, kind: str, is_array: bool, name: str, row: int) -> Seque
 
 def _records_of_file(file: tuple[str, bytes]) -> Iterator[bytes]:
     name, content = file
-    return records(content, name, masked_crc32c())
+    return records(io.BytesIO(content), name, len(content), masked_crc32c())
 
 
 def _row(example: bytes, schema: StructType) -> tuple[Any, ...]:

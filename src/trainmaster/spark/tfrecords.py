@@ -1,7 +1,4 @@
-"""TFRecord files and `tf.train.Example`, without TensorFlow, protobuf or classes of a JVM.
-
-A TFRecord file is a sequence of frames. A frame is the record's length (8 bytes), the checksum of these 8 bytes (4), the record, and its
-checksum (4); numbers are little-endian. A checksum is a masked CRC-32C (tensorflow/core/lib/io/record_writer.h).
+"""The records of TFRecord files, `tf.train.Example`, without TensorFlow, protobuf or classes of a JVM.
 
 An Example (tensorflow/core/example) is in protobuf's wire format: `Example {Features features = 1}`,
 `Features {map<string, Feature> feature = 1}`, `Feature {oneof: BytesList 1, FloatList 2, Int64List 3}`, and each list is
@@ -15,34 +12,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Feature = tuple[
     str, list[Any]
 ]  # its kind ("bytes", "float", "int64", or "" for a feature without a list) and its values
 NUMBER_OF = {"bytes": 1, "float": 2, "int64": 3}  # the kinds' field numbers in Feature
-
-
-def frame(record: bytes, checksum: Callable[[bytes], int]) -> bytes:
-    """Return a record as it stands in a TFRecord file."""
-    length = len(record).to_bytes(8, "little")
-    return b"".join((length, checksum(length).to_bytes(4, "little"), record, checksum(record).to_bytes(4, "little")))
-
-
-def records(content: bytes, name: str, checksum: Callable[[bytes], int]) -> Iterator[bytes]:
-    """Yield the records of a TFRecord file. Raises ValueError, with the file's name, where it is damaged or cut short."""
-    start = number = 0
-    while start < len(content):
-        length = content[start : start + 8]
-        end = start + 12 + int.from_bytes(length, "little")
-        if end + 4 > len(content) or checksum(length) != int.from_bytes(content[start + 8 : start + 12], "little"):
-            raise ValueError(f"{name} is no TFRecord file, or is cut short: record {number}, at byte {start}")
-        record = content[start + 12 : end]
-        if checksum(record) != int.from_bytes(content[end : end + 4], "little"):
-            raise ValueError(f"{name} is damaged: the checksum of record {number}, at byte {start}, does not match")
-        yield record
-        start, number = end + 4, number + 1
 
 
 def encode(features: Sequence[tuple[str, str, Sequence[Any]]]) -> bytes:

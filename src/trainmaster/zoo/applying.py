@@ -19,9 +19,11 @@ from typing import Any
 from .. import runtime
 from .data.batches import window_batches
 from .data.records import Window, Windows
+from .data.results import require_folder
 from .embeddings.former import FLAG, is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
+from .models.plain_ids import naming_ids
 from .modes import Mode
 from .reading import reader_of, whole_of
 from .starting import initialise, use_former
@@ -53,6 +55,7 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
         mend = "give --output, or a PredictionOutputsProcessor in the model file"
         raise BadModel("nothing takes the predictions", mend=mend)
     if directory:
+        require_folder(directory, "--output")
         os.makedirs(directory, exist_ok=True)  # also where there is nothing to write: a job must have its output
     source, form = reader_of("prediction", flags, parts, params, task.world > 1)
     windows = Windows(source, form, 0)
@@ -69,9 +72,10 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
     while (window := windows.next(wait=not written)) is not None:
         rows: list[Any] = []
         for batch in window_batches(window, feed):
-            if not examples:
-                _started(model, batch.features, flags, say)
-            predictions = model.numbers(model.outputs(batch.features))
+            with naming_ids(model, batch.features):
+                if not examples:
+                    _started(model, batch.features, flags, say)
+                predictions = model.numbers(model.outputs(batch.features))
             if processor is not None:
                 processor.process(predictions, task.index)
             if directory:

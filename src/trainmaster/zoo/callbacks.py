@@ -2,14 +2,22 @@
 
 `set_params`, `set_model`, `on_train_begin`, `on_epoch_begin`, `on_train_batch_begin`, `on_train_batch_end`, `on_epoch_end`, `on_train_end`.
 
+What a callback counts is kept in checkpoints: those of its attributes that are numbers, have changed since training began, and are no
+parameters of its constructor, which the model file says anew. (Keras turns the sign of `min_delta` at the first epoch's end.) So a worker
+that comes back has the patience of `EarlyStopping` and `ReduceLROnPlateau` where it was.
+
 A batch's number is the number of steps that are complete before it, from 0. An epoch is one of the data: with several workers, of those
 records that this worker gets of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from .data.results import require_folder
 
 
 class LearningRateScheduler:
@@ -55,6 +63,7 @@ class SavedModelExporter:
         self.params: dict[str, Any] = {}
 
     def set_params(self, params: dict[str, Any]) -> None:
+        require_folder(self.path, "SavedModelExporter")
         self.params = params
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -66,6 +75,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[Any], model: Any, params: dict[str, Any]) -> None:
         self._callbacks = list(callbacks)
+        self._first: list[dict[str, Any]] = [{} for _ in self._callbacks]  # their numbers as training begins
         for callback in self._callbacks:
             for name, value in (("set_params", params), ("set_model", model)):
                 if callable(method := getattr(callback, name, None)):
@@ -76,3 +86,47 @@ class Callbacks:
         for callback in self._callbacks:
             if callable(method := getattr(callback, name, None)):
                 method(*arguments)
+
+    def begin(self, state: Sequence[Mapping[str, Any]] | None) -> bool:
+        """Begin training, with the numbers that a checkpoint has of it. Return False where they are of other callbacks, and not used."""
+        self.call("on_train_begin")
+        self._first = [_numbers_of(callback) for callback in self._callbacks]
+        if state is None:
+            return True
+        if [known["name"] for known in state] != [type(callback).__name__ for callback in self._callbacks]:
+            return False
+        for callback, known in zip(self._callbacks, state, strict=True):
+            for name, value in known["numbers"].items():
+                setattr(callback, name, value)
+        return True
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return what a checkpoint must have of each callback: its numbers that have changed."""
+        return [
+            {
+                "name": type(callback).__name__,
+                "numbers": {
+                    name: value
+                    for name, value in _numbers_of(callback).items()
+                    if name not in first or first[name] != value
+                },
+            }
+            for callback, first in zip(self._callbacks, self._first, strict=True)
+        ]
+
+
+def _numbers_of(callback: Any) -> dict[str, Any]:
+    """Return the attributes of a callback that are numbers, as Python's own, but for the parameters of its constructors."""
+    makers = [
+        vars(kind)["__init__"] for kind in type(callback).__mro__ if inspect.isfunction(vars(kind).get("__init__"))
+    ]
+    parameters = {name for maker in makers for name in inspect.signature(maker).parameters}
+    kept: dict[str, Any] = {}
+    for name, value in getattr(callback, "__dict__", {}).items():
+        if name in parameters:
+            continue
+        if isinstance(value, int):  # truth values too
+            kept[name] = value
+        elif isinstance(value, numbers.Real):
+            kept[name] = int(value) if isinstance(value, numbers.Integral) else float(value)
+    return kept

@@ -10,6 +10,7 @@ from .data.batches import Batch, batches
 from .data.records import Whole
 from .errors import BadModel
 from .metrics import Metrics, flat
+from .models.plain_ids import naming_ids
 from .modes import Mode
 
 
@@ -25,7 +26,9 @@ class Evaluation:
         """Evaluate the model as it is after `step` steps. Print and report the metrics, and return those that are one number by name."""
         self._metrics.reset()
         for batch in self.batches():
-            self._metrics.update(batch.labels, self._model.outputs(batch.features), batch.size)
+            with naming_ids(self._model, batch.features):
+                outputs = self._model.outputs(batch.features)
+            self._metrics.update(batch.labels, outputs, batch.size)
         results = self._metrics.results()
         print(f"Evaluation metrics[step={step}]: {results}", flush=True)
         figures = flat(results)

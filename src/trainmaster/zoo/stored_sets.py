@@ -2,6 +2,8 @@
 
 00000007.json            the manifest of set 7: each file with its path, its size, and where its bytes lie
 files/WRITER/...         the bytes
+
+A set of which some states are damaged is read without these, and they are named.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +20,7 @@ from .embeddings.former import FLAG
 from .errors import BadModel
 
 _MANIFEST = re.compile(r"\d{8,}\.json")
+_STATE = re.compile(r"((?:.*/)?state-\d{8,})\.(?:bin|json)")  # see `runtime.states.stored_states`
 _MAJOR = "1"  # of the versions that are read
 
 
@@ -35,8 +39,11 @@ def states_in(place: str) -> Iterator[str]:
 
 
 def _newest(place: str) -> dict[str, str] | None:
-    """Return the files of the newest whole set, name -> path; None where a directory has no sets. Raises BadModel where none is whole."""
-    fault = ""  # of the newest that is not whole
+    """Return the files of the newest set that is whole, but for some states, name -> path; None where a directory has no sets.
+
+    Raises BadModel where all have other damage.
+    """
+    faults: list[str] = []  # of the sets that are not whole, the newest first
     manifests = [name for name in os.listdir(place) if _MANIFEST.fullmatch(name)]
     for name in sorted(manifests, key=lambda name: int(name.partition(".")[0]), reverse=True):
         try:
@@ -46,19 +53,30 @@ def _newest(place: str) -> dict[str, str] | None:
             rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
             paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
         except (ValueError, KeyError, TypeError):
-            fault = fault or f"{os.path.join(place, name)} is cut short, or no manifest"
+            faults.append(f"{os.path.join(place, name)} is cut short, or no manifest")
             continue
         if version.partition(".")[0] != _MAJOR:
-            fault = fault or f"{os.path.join(place, name)} is of version {version}, and {_MAJOR} is known"
+            faults.append(f"{os.path.join(place, name)} is of version {version}, and {_MAJOR} is known")
             continue
-        damages = [damage for row in rows if (damage := _damage(paths[row["path"]], row["size"]))]
-        if not damages:
-            return paths
-        fault = fault or damages[0]
-    if fault:
+        damages = {row["path"]: damage for row in rows if (damage := _damage(paths[row["path"]], row["size"]))}
+        faults += damages.values()
+        if (rest := _without_states(paths, {*damages})) is not None:
+            for fault in faults:
+                print(f"trainmaster: a damaged checkpoint is passed over: {fault}", file=sys.stderr, flush=True)
+            return rest
+    if faults:
         mend = "name another checkpoint, an exported model, or a file of weights"
-        raise BadModel(f"no checkpoint in {place} is whole: {fault}", place=FLAG, mend=mend)
+        raise BadModel(f"no checkpoint in {place} is whole: {faults[0]}", place=FLAG, mend=mend)
     return None
+
+
+def _without_states(paths: dict[str, str], damaged: set[str]) -> dict[str, str] | None:
+    """Return files without the states that damaged ones are of; None where one is of no state, or no state is left."""
+    states = {path: match[1] for path in paths if (match := _STATE.fullmatch(path))}
+    lost = {states.get(path, "") for path in damaged}
+    if "" in lost or (lost and lost >= {*states.values()}):
+        return None
+    return {path: at for path, at in paths.items() if states.get(path) not in lost}
 
 
 def _damage(path: str, size: int) -> str:

@@ -26,11 +26,13 @@ from ..runtime.reports import cannot_go_on
 from .callbacks import Callbacks
 from .data.batches import Batch, batches
 from .data.records import Windows
+from .data.results import require_folder
 from .embeddings.former import is_of_servers
 from .errors import BadModel
 from .evaluating import Evaluation
 from .flags import PARAMETER_SERVER, SINGLE
 from .model_file import place_of
+from .models.plain_ids import naming_ids
 from .models.strategies import begun, needs_tables, use_tables
 from .modes import Mode
 from .reading import counted_input, reader_of, whole_of
@@ -118,6 +120,8 @@ class Training:
     def __init__(self, flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> None:
         self._flags, self._model, self._say = flags, model, say
         parts = model.parts
+        if place := self._export_place():
+            require_folder(place, "--output")
         self._has_servers = flags["distribution_strategy"] == PARAMETER_SERVER
         is_shared = flags["distribution_strategy"] != SINGLE and runtime.task().world > 1
         size, self._ledger = flags["minibatch_size"], set[int]()
@@ -150,7 +154,8 @@ class Training:
             self._end_too_late()
             return
         self._callbacks = self._made_callbacks()
-        self._callbacks.call("on_train_begin")
+        if not self._callbacks.begin(None if self._loaded is None else self._loaded.get("callbacks")):
+            self._say("the callbacks begin anew: the checkpoint is of others")
         for batch in self._strategy.batches(itertools.chain(first, self._batches)):
             if self._is_over():
                 break
@@ -214,8 +219,9 @@ class Training:
             raise BadModel(
                 "the feed gives no labels to train with", place=place, mend="return pairs (features, labels)"
             )
-        self._model.build(batch.features)
-        self._model.check_loss(batch.features, batch.labels, batch.size)
+        with naming_ids(self._model, batch.features):
+            self._model.build(batch.features)
+            self._model.check_loss(batch.features, batch.labels, batch.size)
         self._is_checked = True
 
     def _made_callbacks(self) -> Callbacks:
@@ -240,7 +246,8 @@ class Training:
         self._callbacks.call("on_train_batch_begin", before)
         self._meter.begin()
         try:
-            loss, parts = self._strategy.step(batch)
+            with naming_ids(self._model, batch.features):
+                loss, parts = self._strategy.step(batch)
         except FloatingPointError as error:
             raise Diverged(f"in step {before + 1}, {error}") from error
         if not math.isfinite(loss):
@@ -291,7 +298,8 @@ class Training:
         if state is not None:
             if name := self._model.diverged_parameter():  # a loss would show it one step too late
                 raise Diverged(f"parameter {name!r} is not finite after step {self._strategy.steps}")
-            self._checkpoints.save(self._strategy.steps, {**state, "ledger": sorted(self._ledger)}, rank)
+            own = {"ledger": sorted(self._ledger), "callbacks": self._callbacks.state()}
+            self._checkpoints.save(self._strategy.steps, {**state, **own}, rank)
         self._saved = self._strategy.steps
 
     def _end(self, rank: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from trainmaster.runtime import shards
 from trainmaster.runtime.formats.crc32c import masked_crc32c
+from trainmaster.runtime.formats.tfrecord_frames import frame, records
 from trainmaster.spark import tfrecords
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -91,13 +93,13 @@ def test_lists_that_are_not_packed_and_fields_of_later_versions_are_read() -> No
 def test_a_file_is_tensorflow_s(contents: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
     checksum = masked_crc32c()
     ours, theirs = (tmp_path_factory.mktemp("records") / name for name in ("ours", "theirs"))
-    ours.write_bytes(b"".join(tfrecords.frame(content, checksum) for content in contents))
+    ours.write_bytes(b"".join(frame(content, checksum) for content in contents))
     with tf.io.TFRecordWriter(str(theirs)) as writer:
         for content in contents:
             writer.write(content)
     assert ours.read_bytes() == theirs.read_bytes()
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(ours))] == contents
-    assert list(tfrecords.records(theirs.read_bytes(), "theirs", checksum)) == contents
+    assert list(records(io.BytesIO(theirs.read_bytes()), "theirs", None, checksum)) == contents
 
 
 @settings(deadline=None, max_examples=20)

@@ -238,6 +238,8 @@ class Attempt:
         }
         await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", self.place.settle_environment)
+        if self._outputs:
+            await self._thread("upload-failed", self.place.materials.require_places, self._outputs)
         await self._thread("staging-failed", site.furnish, order)
         if materials := {key: order[key] for key in ("archives", "cache") if order[key]}:
             await self._thread("staging-failed", self.place.materials.provide, materials, site.cwd)
@@ -260,6 +262,8 @@ class Attempt:
             restored = await self._thread(
                 "restore-failed", restore, checkpoint, site.cwd, self._progress_reporter("staging"), self._halt
             )
+            for fault in (restored or {}).pop("faults", ()):
+                self._report("warned", what="checkpoint", detail=fault)
         self.course.enter(READY)
         facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
         if way := self.place.way.chosen():

@@ -174,7 +174,7 @@ class Checkpointing:
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:
-    """Put the named set back at its path. Return its {set, task, attempt}, None without a set. Blocks.
+    """Put the named set back at its path. Return its {set, task, attempt}, and the `faults` met; None without a set. Blocks.
 
     Without a set, members that restart together begin anew together: a checkpoint that only one of them left is removed (`anew`).
     """
@@ -186,5 +186,8 @@ def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int
         if checkpoint.get("anew"):
             remove(path)
         return None
-    restored = checkpoints.restore(checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop)
-    return {"set": restored.number, "task": restored.task, "attempt": restored.attempt}
+    faults: list[str] = []
+    restored = checkpoints.restore(
+        checkpoint["url"], path, int(checkpoint["set"]), tell=tell, stop=stop, tell_fault=faults.append
+    )
+    return {"set": restored.number, "task": restored.task, "attempt": restored.attempt, "faults": faults}

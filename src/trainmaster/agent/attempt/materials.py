@@ -78,6 +78,15 @@ class Materials:
             return f"{fields['url']}?epochs={fields['epochs']}", 0
         return (name if kind == "shards" else "-"), 0
 
+    def require_places(self, outputs: Mapping[str, Fields]) -> None:
+        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write."""
+        from trainmaster.runtime.folders import reason_unwritable
+
+        for name, output in outputs.items():
+            path = str(output["url"]).removeprefix("file://")
+            if "://" not in path and (reason := reason_unwritable(path)):
+                raise AttemptFailed("output-unwritable", {"name": name, "detail": reason})
+
     def upload(
         self, outputs: Mapping[str, Fields], folder: str, attempt: int, tell: Tell, stop: threading.Event
     ) -> dict[str, Any]:

@@ -95,6 +95,10 @@ REASONS: dict[str, Reason] = {
         ENGINE, True, "could not upload its output[: {detail}]",
         advice="[{mend}|check outputs and the storage they go to]",
     ),
+    "output-unwritable": Reason(
+        USER, True, "cannot write its output [{name}][: {detail}]", lasting=True,
+        advice="check the permissions there, or set outputs[.{name}].url",
+    ),
     "output-missing": Reason(
         PROGRAM, True, "wrote no output[ {name}]", advice="write to [./{name}|its path], or set outputs[.{name}].local",
     ),

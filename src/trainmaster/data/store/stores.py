@@ -34,6 +34,7 @@ from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, 
 from trainmaster.data.store.trees import leads_back
 from trainmaster.log import objects
 from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
+from trainmaster.runtime.folders import reason_unwritable
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 STORES = {  # scheme of a URL -> the class of its stores, loaded when one is opened; every other scheme is fsspec's (`RemoteStore`)
@@ -287,12 +288,7 @@ class LocalStore:
         return not self.exists(path)
 
     def unwritable(self, probe: str) -> str | None:
-        place = self.root
-        while not os.path.lexists(place):
-            place = os.path.dirname(place)
-        if not os.path.isdir(place):
-            return f"{place} is not a directory"
-        return None if os.access(place, os.W_OK | os.X_OK) else f"no permission to write in {place}"
+        return reason_unwritable(self.root, is_tried=bool(probe)) or None
 
     def _open(self, full: str, flags: int) -> int:
         make_folders(os.path.dirname(full), 0o777)

@@ -130,7 +130,7 @@ class Saver:
         slot = self._slots.newest if memory and is_rank_zero() else None
         if slot is not None:
             self._start()
-        for header in stored_states.headers(self._place):
+        for header in stored_states.headers(self._place, lambda fault: self._warn(f"in {self._at}, {fault}")):
             if slot is not None and slot.number >= header["number"]:
                 break
             try:

@@ -56,17 +56,26 @@ def numbers(place: Place) -> list[int]:
     return sorted({int(match[1]) for match in matches if match})
 
 
-def headers(place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the headers of the sets, the newest first."""
+def headers(place: Place, tell: Callable[[str], None] = lambda fault: None) -> Iterator[dict[str, Any]]:
+    """Yield the headers of the sets, the newest first. `tell` gets the words for each one that is damaged, and passed over."""
     sizes = place.sizes()
     for number in reversed(numbers(place)):
-        if f"{_name(number)}.json" not in sizes:
+        name = _name(number)
+        if f"{name}.json" not in sizes:
             continue
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # a manifest that was cut short
-            header = json.loads(place.read(f"{_name(number)}.json"))
-            if header["number"] == number and sizes.get(f"{_name(number)}.bin") == header["size"]:
-                check_version(header)
-                yield header
+        try:
+            header = json.loads(place.read(f"{name}.json"))
+            if header["number"] != number:
+                raise ValueError(f"it is that of set {header['number']}")
+            if (size := sizes.get(f"{name}.bin")) != header["size"]:
+                raise ValueError(
+                    f"{name}.bin {'is missing' if size is None else f'has {size:,} bytes'}, of {header['size']:,}"
+                )
+            check_version(header)
+        except (ValueError, KeyError, TypeError) as error:  # a manifest that was cut short, for one
+            tell(f"{name}.json is passed over: {error}")
+            continue
+        yield header
 
 
 @contextlib.contextmanager

@@ -91,18 +91,26 @@ def distinct_of(ids: Any) -> Any:
 
 def checked(name: str, spec: TableSpec, distinct: Any) -> Any:
     """Return ids, ascending, that the table may have. Raises BadModel."""
-    if len(distinct) and int(distinct[0]) < 0:
+    check_ids(f"the table {name}", spec.input_dim, distinct)
+    return distinct
+
+
+def check_ids(subject: str, limit: int | None, distinct: Any) -> None:
+    """Raise BadModel where not all ids, ascending, are 0 to `limit` - 1; None: where one is negative. `subject` is what has them."""
+    if not len(distinct):
+        return
+    least, most = int(distinct[0]), int(distinct[-1])
+    if least < 0:
         raise BadModel(
-            f"the table {name} got the id {int(distinct[0])}, and ids must not be negative",
+            f"{subject} got the id {least}, and "
+            + ("ids must not be negative" if limit is None else f"its ids are 0 to {limit - 1}"),
             mend="have the feed give another id for what is missing or unknown",
         )
-    if spec.input_dim is not None and len(distinct) and int(distinct[-1]) >= spec.input_dim:
-        rows = int(distinct[-1]) + 1
+    if limit is not None and most >= limit:
         raise BadModel(
-            f"the table {name} got the id {rows - 1}, and its ids are 0 to {spec.input_dim - 1}",
-            mend=f"give it {rows} rows or more (input_dim; of PyTorch num_embeddings), or take ids modulo {spec.input_dim}",
+            f"{subject} got the id {most}, and its ids are 0 to {limit - 1}",
+            mend=f"give it {most + 1} rows or more (input_dim; of PyTorch num_embeddings), or take ids modulo {limit}",
         )
-    return distinct
 
 
 class OwnRows:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import keras
@@ -36,6 +36,7 @@ class KerasModel:
         self.model, self.parts = model, parts
         self.optimizer: Any = None
         self._example: Any = None  # features of one example
+        self.index_errors: tuple[type[Exception], ...] = (IndexError,)  # of an embedding that has no row for an id
         self._predict = self.predict_by_torch
         self._step = self._by_tensorflow() if self.backend == "tensorflow" else self._step_by_torch
         self.tables: Any = None  # KerasTables, where servers have its parameters
@@ -128,6 +129,7 @@ class KerasModel:
         def predict(features: Any) -> Any:
             return self.model(features, training=False)
 
+        self.index_errors = (tf.errors.InvalidArgumentError,)
         self._predict = tf.function(predict, reduce_retracing=True)
         traced: Callable[[Any, Any], Any] = tf.function(step, reduce_retracing=True)
         return traced
@@ -160,6 +162,36 @@ class KerasModel:
 
         with torch.no_grad():
             return self.model(features, training=False)
+
+    def plain_outputs(self, features: Any) -> Any:
+        """Return them layer by layer, not by a graph."""
+        return self.model(features, training=False)
+
+    @contextlib.contextmanager
+    def looking_at_ids(self, look: Callable[[str, int, Any], None]) -> Iterator[None]:
+        """Have look(name, rows, ids) called with the ids that each of Keras's embeddings gets. It counts negative ones from its end."""
+
+        def looked_at(layer: Any, call: Any) -> Any:
+            def looking_call(inputs: Any) -> Any:
+                ids = keras.ops.convert_to_numpy(inputs).astype("int64")
+                look(layer.name, layer.input_dim, ids[ids >= 0])
+                return call(inputs)
+
+            return looking_call
+
+        layers = [
+            layer
+            for layer in self.model._flatten_layers(include_self=False, recursive=True)
+            if isinstance(layer, keras.layers.Embedding)
+        ]
+        calls = [layer.call for layer in layers]
+        try:
+            for layer, call in zip(layers, calls, strict=True):
+                layer.call = looked_at(layer, call)
+            yield
+        finally:
+            for layer, call in zip(layers, calls, strict=True):
+                layer.call = call
 
     @staticmethod
     def numbers(tensors: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ class TorchModel:
     kind = "torch"
     weights_files = (".pt", ".pth")
     model_files = (MODEL_FILE,)
+    index_errors = (IndexError,)  # of an embedding that has no row for an id
 
     def __init__(self, model: torch.nn.Module, parts: ModelFile) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -121,6 +123,24 @@ class TorchModel:
         self.model.eval()
         with torch.no_grad():
             return self.model(self._placed(features))
+
+    plain_outputs = outputs_of_model
+
+    @contextlib.contextmanager
+    def looking_at_ids(self, look: Callable[[str, int, Any], None]) -> Iterator[None]:
+        """Have look(name, rows, ids) called with the ids that each of the model's embeddings gets."""
+
+        def hook(name: str) -> Any:
+            return lambda module, inputs: look(name, module.num_embeddings, inputs[0].cpu().numpy())
+
+        plain = torch.nn.Embedding | torch.nn.EmbeddingBag
+        named = [(name, module) for name, module in self.model.named_modules() if isinstance(module, plain)]
+        hooks = [module.register_forward_pre_hook(hook(name)) for name, module in named]
+        try:
+            yield
+        finally:
+            for handle in hooks:
+                handle.remove()
 
     @staticmethod
     def numbers(tensors: Any) -> Any:

@@ -40,3 +40,18 @@ def eval_metrics_fn():
         return keras.ops.equal(keras.ops.argmax(predictions, 1), keras.ops.cast(labels, "int64"))
 
     return {"accuracy": keras.metrics.SparseCategoricalAccuracy(), "near": near}
+
+
+class Plateau(keras.callbacks.ReduceLROnPlateau):
+    """Tells how many epochs were no better, which all are but the first."""
+
+    def __init__(self):
+        super().__init__("loss", patience=99, min_delta=1e9)
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        print("epochs that were no better:", self.wait)
+
+
+def plateau_callbacks():
+    return [Plateau()]
