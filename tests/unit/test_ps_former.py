@@ -144,6 +144,30 @@ def test_the_next_job_may_go_on_in_the_directory_of_a_former_one(tmp_path: Path,
             define(client)
 
 
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_a_push_that_waits_since_a_former_job_makes_a_version_with_the_next_ones(tmp_path: Path, count: int) -> None:
+    """The former worker had restarted, and the next job's workers have a first attempt."""
+    model, gradient = Model(Adam(0.01)), numpy.ones(3, numpy.float32)
+    in_pairs = Updates(grads_to_wait=2)
+    with servers(tmp_path, count) as group, group.client(attempt=2) as client:
+        define(client, updates=in_pairs)
+        assert client.push(0, {"bias": gradient}) == 0
+    with servers(tmp_path, count, token="the next job's") as group, group.client() as client:
+        define(client, updates=in_pairs)
+        assert client.push(0, {"bias": 3 * gradient}) == 1
+        model.push({"bias": 2 * gradient}, {})
+        assert client.push(1, {"bias": gradient}) == 1
+        group.kill()
+        group.begin()
+        assert client.push(1, {"bias": gradient}) == 2
+        model.push({"bias": gradient}, {})
+        assert_holds(client, model)
+        group.kill()
+    for index in range(3):  # also onto another number of servers
+        shard, _ = restore(str(group.directory), index, 3, print)
+        assert (shard.version, len(shard.drafts)) == (2, 0)
+
+
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_table_may_begin_with_rows_of_an_export(tmp_path: Path, count: int) -> None:
     rows = numpy.arange(4 * len(IDS), dtype=numpy.float32).reshape(-1, 4)

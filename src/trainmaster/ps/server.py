@@ -50,14 +50,9 @@ from .leader import seek_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
-from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
+from .shard import FORMER, IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
-from .storage.checkpoints import (
-    draft_header,
-    journal_folder,
-    manifests,
-    remove_beyond,
-)
+from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
@@ -353,6 +348,8 @@ class Server:
         task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
         if type(task) is not str or type(attempt) is not int or type(own) is not int or role not in _ROLES:
             raise Malformed("no hello")
+        if task.startswith(FORMER):
+            raise Malformed(f"a task {task!r}")
         is_newcomer = role == "server" and own >= settings.servers
         asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
         present = (settings.index, settings.servers)

@@ -13,7 +13,7 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     view name                   pulls that wait for this entry are answered by all servers, as they are here
     moving n, from [[address, ...], ...]     the rows are copied to the owners of a placement on n servers, from these; 0: no more
     placed n                    the last entry of this placement: the same order goes on among n servers
-    job name                    from here on the workers are those of another job
+    job name                    from here on the workers are those of another job; drafts that wait get other names
     definition d                updates, and the optimizer's numbers, of a training that goes on from a former job's checkpoint
 
 Drafts of a task come in the order of their names. An entry that settles a name drops the drafts of that task which came before it and were
@@ -25,7 +25,7 @@ not committed, for these were given up. A draft that comes after its name was se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     Name = tuple[str, int, int]
 
 DENSE, IDS, ROWS = "dense:", "ids:", "rows:"  # prefixes of arrays' names, before a parameter's or a table's
+FORMER = "former "  # prefix of a task's name in the drafts that wait since a former job; no worker has it
 _EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 NEVER = (0, 0)  # attempt and step before the first
 
@@ -110,10 +111,14 @@ class Shard:
     placed: int = 0  # the servers among which the order goes on; 0: these
 
     def inherit(self, job: str = "") -> None:
-        """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end."""
+        """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end.
+
+        What they pushed waits on, under names that the next job's workers do not have: their attempts begin anew.
+        """
         self.job, self.is_inherited = job, self.definition is not None
         self.attempts, self.settled = {}, {}
-        self.drafts = {name: draft for name, draft in self.drafts.items() if draft.is_committed}
+        kept = [replace(draft, name=(FORMER + draft.name[0], *draft.name[1:])) for draft in self.waiting()]
+        self.drafts = {draft.name: draft for draft in kept}
 
     def define(self, definition: Definition, values: Arrays) -> None:
         """Take the definition, and those of the initial values that belong here. Raises BadPush."""
