@@ -25,6 +25,7 @@ from parameter_servers import (
     TABLES,
     TOKEN,
     Model,
+    Servers,
     assert_holds,
     await_checkpoint,
     cut_short,
@@ -289,6 +290,35 @@ def test_malformed_messages_of_those_inside_end_their_connection_alone(tmp_path:
             assert is_closed(connection)
             connection.close()
         assert client.pull().version == 0
+
+
+def greeted(group: Servers, index: int = 0, **changes: Any) -> Connection:
+    """Return a connection that a server has let in."""
+    hello = {"op": "hello", "role": "worker", "token": TOKEN, "task": "worker:1", "attempt": 1}
+    connection = connect(group.address(index))
+    connection.send({**hello, "index": index, "servers": group.count, **changes})
+    assert "error" not in connection.receive().header  # type: ignore[union-attr]
+    return connection
+
+
+def answer_of(connection: Connection, header: dict[str, Any], arrays: Any = None) -> dict[str, Any]:
+    connection.send(header, arrays)
+    answer = connection.receive()
+    assert answer is not None
+    return answer.header
+
+
+def test_rows_to_begin_with_are_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    rows = numpy.ones((2, DIMENSION), numpy.float32)
+    arrays = {"ids:user": numpy.array([1, 2]), "rows:user": rows}
+    with servers(tmp_path, 1) as group, group.client() as client:
+        define(client)
+        connection = greeted(group)
+        for ids, message in (([3, 1000], "table 'item' has ids from 0 to 999"), ([3, 3], "ids of table 'item' repeat")):
+            wrong = {"ids:item": numpy.array(ids), "rows:item": rows}
+            assert message in answer_of(connection, {"op": "seed"}, arrays | wrong)["error"]
+            assert not len(client.ids("user"))
+        connection.close()
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -599,6 +629,8 @@ def test_rows_beyond_the_memory_are_refused_and_the_others_are_trained(
         )
         ids = generator.choice(count, 1000, replace=False)
         before = client.pull(rows={"wide": ids}).rows["wide"]
+        with pytest.raises(ServerError, match="no memory for"):
+            client.seed("wide", numpy.arange(count, 2 * count), numpy.ones((count, 256), numpy.float32))
         with pytest.raises(ServerError, match="no memory for"):
             client.push(0, rows={"wide": (numpy.arange(count, 2 * count), numpy.ones((count, 256)))})
         client.push(0, rows={"wide": (ids, numpy.ones((1000, 256)))})

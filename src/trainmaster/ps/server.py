@@ -521,9 +521,10 @@ class Server:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
         if not self.shard.version:  # else another worker has done it, and rows were trained since
+            self.shard.check_seed(message.arrays)
             now = int(self._now())
-            self.shard.seed(message.arrays, now)
             self._log({"op": "seed", "time": now}, message.arrays)
+            self.shard.seed(message.arrays, now)
         return {"version": self.shard.version}, {}
 
     def _definition(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:

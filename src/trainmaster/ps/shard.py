@@ -142,20 +142,24 @@ class Shard:
         for table in self.tables.values():
             table.optimizer = definition.optimizer
 
-    def seed(self, arrays: Arrays, now: float) -> None:
-        """Put rows into tables, by prefix and name: those that a training begins with. Raises BadPush."""
-        assert self.definition is not None
-        for key, ids in arrays.items():
-            if not key.startswith(IDS):
-                continue
-            name = key.removeprefix(IDS)
-            rows, table = arrays.get(ROWS + name), self._table(name)
-            if rows is None or rows.dtype != numpy.float32 or rows.shape != (len(ids), table.dimension):
-                raise BadPush(f"table {name!r} needs float32 rows of {table.dimension} numbers, one for each id")
+    def check_seed(self, arrays: Arrays) -> None:
+        """Raise BadPush where `seed` cannot take all of these rows."""
+        for name, ids in _by_table(arrays):
+            rows, dimension = arrays.get(ROWS + name), self._table(name).dimension
             self._check_range(name, self._placed(name, ids))
-            initial = self.definition.optimizer.slots.items()
+            if rows is None or rows.dtype != numpy.float32 or rows.shape != (len(ids), dimension):
+                raise BadPush(f"table {name!r} needs float32 rows of {dimension} numbers, one for each id")
+            if len(numpy.unique(ids)) != len(ids):
+                raise BadPush(f"ids of table {name!r} repeat within {len(ids)} ids that must differ")
+            self._check_room(name, ids)
+
+    def seed(self, arrays: Arrays, now: float) -> None:
+        """Put rows into tables, by prefix and name: those that a training begins with, which were checked."""
+        assert self.definition is not None
+        for name, ids in _by_table(arrays):
+            rows, initial = arrays[ROWS + name], self.definition.optimizer.slots.items()
             slots = {slot: numpy.full(rows.shape, number, numpy.float32) for slot, number in initial}
-            table.load(Block(ids, rows, slots, numpy.full(len(ids), int(now), numpy.uint32)))
+            self.tables[name].load(Block(ids, rows, slots, numpy.full(len(ids), int(now), numpy.uint32)))
 
     def owns(self, parameter: str) -> bool:
         return server_of_parameter(parameter, self.servers) == self.index
@@ -379,6 +383,11 @@ class LostDraft(RuntimeError):
 def owned_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return copies, of views that will hold something else."""
     return {name: array.copy() for name, array in arrays.items()}
+
+
+def _by_table(arrays: Arrays) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield each table's name and ids."""
+    return ((key.removeprefix(IDS), ids) for key, ids in arrays.items() if key.startswith(IDS))
 
 
 def _name(plain: Iterable[Any]) -> Name:
