@@ -166,6 +166,20 @@ def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: P
         assert_holds(client, model)
 
 
+def test_a_share_that_failed_is_told_to_a_server_0_that_comes_back(tmp_path: Path) -> None:
+    """It waits for the shares of its log again, and would make no other checkpoint meanwhile."""
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        obstacle = group.directory / "version-0" / "variables-1-of-2.ckpt.part"
+        obstacle.mkdir(parents=True)
+        assert client.checkpoint() == 0
+        until(lambda: client.status()[1]["unsaved"] == 0)
+        group.kill(0)
+        group.begin(0)
+        obstacle.rmdir()
+        until(lambda: client.checkpoint() == 0 and all(server["completed"] == 0 for server in client.status()))
+
+
 def test_a_server_that_ends_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
     generator, model = numpy.random.default_rng(24), Model(Adam(0.01))
     with servers(tmp_path / "first", 1) as group, group.client() as client:
