@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy
@@ -51,12 +52,14 @@ from trainmaster.ps.client import (
     summed,
 )
 from trainmaster.ps.initializers import Constant
-from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
+from trainmaster.ps.optimizers import SGD, Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.tables.memory import VARIABLE
 from trainmaster.ps.tables.table import BadIds
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
+from trainmaster.zoo.errors import BadModel
+from trainmaster.zoo.models.server_strategy import ServerStrategy
 
 
 @pytest.mark.parametrize(("count", "has_tls"), [(1, False), (3, False), (2, True)])
@@ -346,6 +349,27 @@ def test_an_older_attempt_pushes_no_more(tmp_path: Path, count: int) -> None:
             push_some(new, model, generator, 2)
             assert_holds(new, model)
             assert settled_drafts(new, 0)
+
+
+def test_a_worker_says_that_a_model_is_bad_only_where_it_is(tmp_path: Path) -> None:
+    """All else passes, and has the worker begin again."""
+    strategy: Any = ServerStrategy.__new__(ServerStrategy)
+    strategy.rank = 0
+    strategy._tables = SimpleNamespace(optimizer=lambda: (SGD(), None), dense=lambda: PARAMETERS, specs=TABLES)
+    with servers(tmp_path, 1, has_files=False) as group, group.client(attempt=2) as client:
+        define(client)
+        strategy._client = client
+        strategy.keep()  # they have no directory
+        with pytest.raises(BadModel, match=r"the parameter servers cannot take the model: .* another definition"):
+            strategy._define(ASYNCHRONOUS)
+        strategy._client = group.client()
+        with pytest.raises(ServerError, match="attempt 1 of worker:0 is not the newest, 2"):
+            strategy._define(ASYNCHRONOUS)
+        strategy._client = Client(group.addresses, Identity(TOKEN), patience=0.0)
+        group.kill()
+        for act in (strategy.keep, lambda: strategy._define(ASYNCHRONOUS)):
+            with pytest.raises(ServerGone):
+                act()
 
 
 def test_a_server_without_files_that_comes_back_is_noticed(tmp_path: Path) -> None:

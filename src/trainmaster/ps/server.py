@@ -63,7 +63,7 @@ from .tables.memory import memory_left
 from .tables.table import BadIds
 from .views import Views
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
-from .wire.messages import MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.messages import BAD, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ class Server:
                 raise BadPush(f"a message {message.op!r}")
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
-            kind = NOT_FINITE if isinstance(error, NotFinite) else "bad"
+            kind = NOT_FINITE if isinstance(error, NotFinite) else BAD
             answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
             self._send(peer, {"op": "answer", **answer}, arrays)
