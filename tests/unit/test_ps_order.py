@@ -175,6 +175,16 @@ def test_a_push_of_a_later_version_than_there_is_is_refused() -> None:
         ({"optimizer": {"name": "Adam", "beta_1": 2}}, "beta_1 of Adam must be at least 0 and below 1, and is 2"),
         ({"updates": {"grads_to_wait": 0}}, "grads_to_wait must be at least 1, and is 0"),
         ({"updates": {"tolerance": -1}}, "the tolerance must not be negative, and is -1"),
+        ({"updates": {"keep_checkpoints": 1.5}}, "keep_checkpoints must be a whole number, and is 1.5"),
+        ({"optimizer": {"name": "SGD", "learning_rate": 10**400}}, "learning_rate of optimizer SGD must be a number"),
+        (
+            {"tables": {"t": {"dimension": 2.5, "initializer": {"name": "Uniform"}}}},
+            "dimension must be a whole number, and is 2.5",
+        ),
+        (
+            {"tables": {"t": {"dimension": 2, "initializer": {"name": "Constant", "value": "x"}}}},
+            "value of initializer Constant must be a number, and is 'x'",
+        ),
         ({"updates": {"waits": 1}}, "no definition of tables and parameters"),
         ({"dense": {"w": "shape"}}, "no definition of tables and parameters"),
         (

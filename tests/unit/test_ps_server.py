@@ -324,6 +324,30 @@ def test_rows_to_begin_with_are_taken_whole_or_not_at_all(tmp_path: Path) -> Non
         connection.close()
 
 
+def test_a_message_that_makes_no_sense_ends_no_server(tmp_path: Path) -> None:
+    with servers(tmp_path, 2, has_files=False) as group, group.client() as client:
+        client.status()
+        follower, worker = greeted(group, 1), greeted(group)
+        follower.send({"op": "pull"})  # waits for a definition, and lacks a version
+        define(client)
+        answer = follower.receive()
+        assert answer is not None
+        assert "at_least of a message 'pull' must be a whole number" in answer.header["error"]
+        draft = {"op": "draft", "step": 1, "base": 0, "rate": 10**400}
+        assert "the learning rate of a push is 1000" in answer_of(worker, draft)["error"]
+        for header in (
+            {"op": "follow", "after": 0},
+            {"op": "holds", "view": "v"},
+            {"op": "take", "move": 0, "index": 9},
+        ):
+            assert f"a message '{header['op']}' of a worker" in answer_of(worker, header)["error"]
+        worker.close()
+        with pytest.raises(AssertionError):
+            greeted(group, task="former worker:0")
+        assert client.push(0, {"bias": numpy.ones(3)}) == 1
+        assert client.pull(at_least=1).version == 1
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_older_attempt_pushes_no_more(tmp_path: Path, count: int) -> None:
     generator, model = numpy.random.default_rng(8), Model(Adam(0.01))

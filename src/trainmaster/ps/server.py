@@ -348,8 +348,8 @@ class Server:
         task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
         if type(task) is not str or type(attempt) is not int or type(own) is not int or role not in _ROLES:
             raise Malformed("no hello")
-        if task.startswith(FORMER):
-            raise Malformed(f"a task {task!r}")
+        if task.startswith(FORMER) or (role == "server" and own < 1):
+            raise Malformed(f"a task {task!r}, server {own}")
         is_newcomer = role == "server" and own >= settings.servers
         asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
         present = (settings.index, settings.servers)
@@ -383,12 +383,12 @@ class Server:
         if not self._is_ready(message):
             peer.waiting = [message]
             return
-        if message.op == "pull" and self._views.holds(peer, message):
+        if message.op == "pull" and peer.role == "worker" and self._views.holds(peer, message):
             return
         try:
-            act = _OPS.get(message.op)
-            if act is None:
-                raise BadPush(f"a message {message.op!r}")
+            act, roles = _OPS.get(message.op, (None, ()))
+            if act is None or peer.role not in roles:
+                raise BadPush(f"a message {message.op!r} of a {peer.role}")
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
             kind = NOT_FINITE if isinstance(error, NotFinite) else BAD
@@ -416,9 +416,12 @@ class Server:
         return True
 
     def _retry_waiting(self) -> None:
-        for peer in [peer for peer in self._peers.values() if peer.waiting]:
-            if peer.waiting and self._is_ready(peer.waiting[0]):  # what was retried before may have retried this one
-                self.answer(peer, peer.waiting.pop())
+        for peer in list(self._peers.values()):
+            self._guarded(peer, self._retry)
+
+    def _retry(self, peer: Peer) -> None:
+        if peer.waiting and self._is_ready(peer.waiting[0]):
+            self._answer(peer, peer.waiting.pop())
 
     def answer(self, peer: Peer, message: Message) -> None:
         """Answer a message that has waited."""
@@ -625,12 +628,8 @@ class Server:
                 f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
             )
         is_defined = bool(message.header.get("is_defined"))
-        if (
-            self.shard.definition is not None
-            and not is_defined
-            and self.shard.definition.dense
-            and not self.shard.initial
-        ):
+        definition = self.shard.definition
+        if definition is not None and not is_defined and definition.dense and not self.shard.initial:
             raise BadPush("what you had before the newest checkpoint is lost")
         for former in [known for known in self.peers("follower") if known.index == peer.index]:
             self._drop(former)  # its end was not noticed yet
@@ -769,24 +768,25 @@ class Server:
         )  # a placement's rows end with it, not when memory is collected
 
 
-_OPS: dict[str, Any] = {
-    "define": Server._define,
-    "pull": Server._pull,
-    "draft": Server._draft,
-    "commit": Server._commit,
-    "flush": Server._flush_pushes,
-    "checkpoint": Server._checkpoint,
-    "ids": Server._ids,
-    "seed": Server._seed,
-    "definition": Server._definition,
-    "status": Server._status,
-    "follow": Server._follow,
-    "saved": Server._share_message,
-    "placement": Server._placement,
-    "leave": Server._leave,
-    "take": Server._take,
-    "moved": Server._moved,
-    "holds": Server._holds,
+_WORKER, _SERVER = ("worker",), ("server", "follower")
+_OPS: dict[str, tuple[Any, tuple[str, ...]]] = {  # by op: the method, and the roles that may ask for it
+    "define": (Server._define, _WORKER),
+    "pull": (Server._pull, _WORKER),
+    "draft": (Server._draft, _WORKER),
+    "commit": (Server._commit, _WORKER),
+    "flush": (Server._flush_pushes, _WORKER),
+    "checkpoint": (Server._checkpoint, _WORKER),
+    "ids": (Server._ids, _WORKER),
+    "seed": (Server._seed, _WORKER),
+    "definition": (Server._definition, _WORKER),
+    "status": (Server._status, _WORKER),
+    "follow": (Server._follow, _SERVER),
+    "saved": (Server._share_message, _SERVER),
+    "placement": (Server._placement, _WORKER),
+    "leave": (Server._leave, _SERVER),
+    "take": (Server._take, ("heir",)),
+    "moved": (Server._moved, (*_SERVER, "newcomer")),
+    "holds": (Server._holds, _SERVER),
 }
 
 

@@ -32,7 +32,7 @@ import numpy
 from .optimizers import stale_learning_rate, update_dense
 from .placement import server_of_parameter
 from .specification import definition_of
-from .tables.table import Block
+from .tables.table import LARGEST, Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Shard:
             raise BadPush("nothing is defined yet")
         if draft.base > self.version and self.index == 0:
             raise BadPush(f"a push of version {draft.base}, where the newest is {self.version}")
-        if draft.rate is not None and not (math.isfinite(draft.rate) and draft.rate >= 0):
+        if draft.rate is not None and not 0 <= draft.rate <= LARGEST:
             raise BadPush(f"the learning rate of a push is {draft.rate}")
         for key, array in draft.arrays.items():
             if key.startswith(DENSE):

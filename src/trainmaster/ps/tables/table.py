@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Seconds = NDArray[numpy.uint32]
 
+LARGEST = float(numpy.finfo(numpy.float32).max)
 _BATCH = 2**24  # bytes that `blocks` yields at once
 _AS_IT_WAS, _IS_READ = 0, -1  # what is known of a row of a `Frozen` that does not lie aside
 
