@@ -24,7 +24,7 @@ step of the order; a message that waits holds up nobody else.
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
     leave                                           from a server to server 0: it must end, and others are to have its rows
     take {move, index}                              from the next owner of rows to a present one (see `moving`); records follow
-    holds {view}                                    from a server to server 0: a pull waits for this entry
+    holds {view, is_lost?}                          from a server to server 0: a pull waits for this entry, or no more
     moved {move, error?}                            from the next owner to server 0: it has caught up
 
 A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
@@ -428,7 +428,7 @@ class Server:
         self._guarded(peer, functools.partial(self._answer, message=message))
 
     def _holds(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
-        self._views.take_hold(peer.index, str(message.header.get("view")))
+        self._views.take_hold(peer.index, str(message.header.get("view")), bool(message.header.get("is_lost")))
         return None, {}
 
     def _define(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
