@@ -178,7 +178,8 @@ class Share:
         """Yield all of it, as a file has it. Raises InterruptedError."""
         yield self._facts, {}
         for name, arrays in self._dense.items():
-            yield {"op": "dense", "name": name}, arrays
+            for key, array in arrays.items():  # each in a record of its own: with its slots it may be too large for one
+                yield {"op": "dense", "name": name}, {key: array}
         for name, (_, frozen) in self._tables.items():
             for block in frozen.blocks():
                 slots = {_SLOT + slot: array for slot, array in block.slots.items()}
@@ -204,8 +205,10 @@ class Loader:
             _load_facts(header, shard)
         elif header["op"] == "dense":
             if self._is_own or shard.owns(header["name"]):
-                shard.dense[header["name"]] = arrays["values"].copy()
-                shard.slots[header["name"]] = [arrays[_SLOT + name].copy() for name in self._slots()]
+                if "values" in arrays:
+                    shard.dense[header["name"]], shard.slots[header["name"]] = arrays["values"].copy(), []
+                slots = [arrays[_SLOT + name].copy() for name in self._slots() if _SLOT + name in arrays]
+                shard.slots[header["name"]] += slots
         elif header["op"] == "rows":
             chosen = slice(None) if self._is_own else arrays["ids"] % shard.servers == shard.index
             named = {name: arrays[_SLOT + name][chosen] for name in self._slots()}
