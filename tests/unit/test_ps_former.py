@@ -80,6 +80,9 @@ def test_a_share_that_is_missing_or_damaged_is_named(left: tuple[Path, Model], t
     share.write_bytes(content[:-5] + b"12345")
     with pytest.raises(Unusable, match=r"variables-1-of-2.ckpt is damaged"):
         newest_former(str(directory))
+    with pytest.raises(Unusable, match=r"variables-1-of-2.ckpt is damaged"):
+        newest_former(str(directory), 0, 3)
+    assert newest_former(str(directory), 0, 2).version == 2, "server 1 looks at its share itself"
     share.unlink()
     with pytest.raises(Unusable, match=r"the share of server 1 is missing: no version-2/variables-1-of-2.ckpt"):
         newest_former(str(directory))

@@ -210,7 +210,7 @@ class Server:
 
     def _initial(self) -> Shard:
         index, servers, initial = self.settings.index, self.settings.servers, self.settings.initial
-        return newest_former(initial).load(index, servers) if initial else Shard(index, servers)
+        return newest_former(initial, index, servers).load(index, servers) if initial else Shard(index, servers)
 
     def _snapshot_again(self, shard: Shard) -> None:
         """Write a checkpoint that was asked for before this process began, where it is not there yet."""
