@@ -143,6 +143,18 @@ def test_a_row_that_was_evicted_comes_back_as_at_first_in_memory_that_is_used_ag
     assert table.memory() == before
 
 
+def test_rows_that_nobody_uses_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of()
+    assert not len(table.unused_ids(5.0, 100.0))
+    table.pull(list(range(10)), 1.0)
+    table.remove([2, 7, 9])
+    table.pull([7, 20], 1.0)  # one of them in a row that it did not have
+    table.pull([3], 50.0)
+    monkeypatch.setattr("trainmaster.ps.tables.table._LOOKED_AT", 4)
+    assert sorted(table.unused_ids(5.0, 100.0)) == [0, 1, 3, 4, 5, 6, 7, 8, 20]
+    assert sorted(table.unused_ids(50.0, 100.0)) == [0, 1, 4, 5, 6, 7, 8, 20]
+
+
 def test_a_push_sums_the_gradients_of_an_id_and_takes_another_learning_rate() -> None:
     table = Table("user", 2, zeros(), SGD(0.5))
     assert table.push([7, -7, 7], [[1, 2], [3, 4], [5, 6]], step=1) == 2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import numbers
 from dataclasses import dataclass, field
 
 import numpy
@@ -182,12 +181,12 @@ def _made(kinds: Plain, plain: Any, place: str) -> Any:
 
 def _is_float(value: Any) -> bool:
     """Tell whether a value is a number that a float32 can be."""
-    return isinstance(value, numbers.Real) and abs(value) <= LARGEST
+    return isinstance(value, (int, float, numpy.floating, numpy.integer)) and bool(abs(value) <= LARGEST)
 
 
 def _check_whole(record: Any, *names: str) -> None:
     for name in names:
-        if not isinstance(value := getattr(record, name), numbers.Integral):
+        if not isinstance(value := getattr(record, name), (int, numpy.integer)):
             raise BadDefinition(f"{name} must be a whole number, and is {value!r}")
 
 
