@@ -181,7 +181,8 @@ def _made(kinds: Plain, plain: Any, place: str) -> Any:
 
 def _is_float(value: Any) -> bool:
     """Tell whether a value is a number that a float32 can be."""
-    return isinstance(value, (int, float, numpy.floating, numpy.integer)) and bool(abs(value) <= LARGEST)
+    is_number = isinstance(value, (int, float, numpy.floating, numpy.integer))
+    return is_number and bool(abs(value) <= LARGEST)
 
 
 def _check_whole(record: Any, *names: str) -> None:
