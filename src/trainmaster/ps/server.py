@@ -81,7 +81,7 @@ LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a 
 _ROLES = ("worker", "server", "heir")  # of a hello
 _EVERY = 1.0  # s between two looks at strangers and figures
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
-_KEPT = 100_000  # entries for servers that come back, where there are no files
+_KEPT = 100_000  # entries in memory, for servers that come back; older ones are in the log
 
 
 class Server:
@@ -141,6 +141,7 @@ class Server:
                 self.add({"checkpoint": self.shard.version})
             else:
                 self._saving.complete_again(self._entries)
+            del self._entries[: -_KEPT if self.settings.servers > 1 else None]
             look_at = 0.0
             while not self._has_ended and not self.shard.placed:
                 for key, events in self._selector.select(_EVERY):
@@ -188,8 +189,7 @@ class Server:
         if self._is_settling:
             self._journal.clear()
         elif self.is_leader:
-            kept = records_behind(self._journal.folder, 0)
-            self._entries = [record.header for record in kept if record.header["op"] == "entry"]
+            self._entries = self._logged_entries()
         self._journal.begin(shard.sequence)
         return shard
 
@@ -243,17 +243,13 @@ class Server:
                 self._drop(min(strangers, key=lambda peer: peer.since))
 
     def _look(self) -> None:
-        for peer in [
-            peer for peer in self._peers.values() if not peer.role and time.monotonic() - peer.since > PATIENCE
-        ]:
-            self._drop(peer)
+        for peer in list(self._peers.values()):
+            if not peer.role and time.monotonic() - peer.since > PATIENCE:
+                self._drop(peer)
         memories = [table.memory() for table in self.shard.tables.values()]
         rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
         runtime.metrics(
-            ps_version=self.shard.version,
-            ps_rows=rows,
-            ps_bytes=total,
-            ps_bytes_per_row=total / rows if rows else 0.0,
+            ps_version=self.shard.version, ps_rows=rows, ps_bytes=total, ps_bytes_per_row=total / rows if rows else 0.0
         )
         self._evict()
         is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
@@ -559,9 +555,9 @@ class Server:
 
     def _handle(self, entry: Entry) -> None:
         self._log(entry)
-        if self.is_leader:
+        if self.is_leader and self.settings.servers > 1:
             self._entries.append(entry)
-            if self._journal is None and len(self._entries) > 2 * _KEPT:
+            if len(self._entries) > 2 * _KEPT:
                 del self._entries[:_KEPT]
             for follower in self.peers("follower"):
                 self.tell(follower, entry)
@@ -592,8 +588,6 @@ class Server:
         updates = self.shard.definition.updates
         remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
         if self.is_leader:
-            if len(known) > 1:
-                self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
             for name in os.listdir(os.path.join(directory, "journal")):
                 if not name.endswith(f"-of-{settings.servers}"):
                     shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)
@@ -622,7 +616,8 @@ class Server:
         """Begin to tell another server the entries from `after` on."""
         self._lead("tells the order")
         after = message.whole("after")
-        first = self._entries[0]["sequence"] if self._entries else self.shard.sequence + 1
+        entries = self._entries_behind(after)
+        first = entries[0]["sequence"] if entries else self.shard.sequence + 1
         if after > self.shard.sequence or after + 1 < first:
             raise BadPush(
                 f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
@@ -637,11 +632,18 @@ class Server:
         if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
             self._send(peer, header, self.shard.initial)
-        for entry in self._entries:
-            if entry["sequence"] > after:
-                self._send(peer, entry)
+        for entry in entries:
+            self._send(peer, entry)
         self._retry_waiting()
         return None, {}
+
+    def _logged_entries(self) -> list[Entry]:
+        records = records_behind(self._journal.folder, 0) if self._journal is not None else ()
+        return [record.header for record in records if record.header["op"] == "entry"]
+
+    def _entries_behind(self, after: int) -> list[Entry]:
+        is_old = self._journal is not None and any(entry["sequence"] > after + 1 for entry in self._entries[:1])
+        return [entry for entry in (self._logged_entries() if is_old else self._entries) if entry["sequence"] > after]
 
     def _share_message(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         if peer.role == "follower":
