@@ -681,6 +681,12 @@ def test_checkpoints_of_servers_at_a_url_are_found_and_looked_at_before_the_job_
     assert "variables-1-of-2.ckpt has 3 bytes, and had 4: it was cut short" in refused(url, SERVERS)
     store.remove(share)
     assert "the share of server 1 is missing" in refused(url, SERVERS, engine="yarn")
+    manifest = "files/ps-0.1.abc/version-7/manifest-of-2.json"
+    for content in (b"{", b"[]", b'{"shares": [7]}', b'{"shares": [{"rows": 1}]}'):
+        store.put(manifest, content)
+        text = refused(url, SERVERS)
+        assert f"{manifest} is no manifest" in text
+        assert f"remove memory://former/{manifest}" in text
 
 
 def test_as_many_checkpoints_are_kept_as_is_said() -> None:

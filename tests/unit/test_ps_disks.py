@@ -17,6 +17,8 @@ from waiting import until
 from trainmaster.agent.attempt.faults import ERROR_FILE, recorded
 from trainmaster.ps.errors import InUse
 from trainmaster.ps.optimizers import Adam
+from trainmaster.ps.peers import Settings
+from trainmaster.ps.server import Server
 from trainmaster.ps.specification import TableSpec, Updates
 from trainmaster.ps.storage.locks import take_lock
 from trainmaster.ps.tables.memory import VARIABLE
@@ -166,6 +168,20 @@ def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: P
         assert_holds(client, model)
 
 
+def test_a_share_that_failed_is_told_to_a_server_0_that_comes_back(tmp_path: Path) -> None:
+    """It waits for the shares of its log again, and would make no other checkpoint meanwhile."""
+    with servers(tmp_path, 2) as group, group.client() as client:
+        define(client)
+        obstacle = group.directory / "version-0" / "variables-1-of-2.ckpt.part"
+        obstacle.mkdir(parents=True)
+        assert client.checkpoint() == 0
+        until(lambda: client.status()[1]["unsaved"] == 0)
+        group.kill(0)
+        group.begin(0)
+        obstacle.rmdir()
+        until(lambda: client.checkpoint() == 0 and all(server["completed"] == 0 for server in client.status()))
+
+
 def test_a_server_that_ends_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
     generator, model = numpy.random.default_rng(24), Model(Adam(0.01))
     with servers(tmp_path / "first", 1) as group, group.client() as client:
@@ -217,3 +233,22 @@ def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
     with servers(tmp_path, 1, token="") as group:
         assert group.processes[0].wait(60) == 2
         assert "is empty, and would let everybody in" in group.log(0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_server_0_keeps_the_newest_entries_in_memory_for_others_and_reads_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr("trainmaster.ps.server._KEPT", 2)
+    server = Server(Settings(0, count, "token", directory=str(tmp_path)))
+    try:
+        for number in range(9):
+            server.add({"attempt": ["worker:0", number]})
+        if count == 1:
+            assert not server._entries, "nobody asks for them"
+        else:
+            assert len(server._entries) <= 4
+            for after in range(10):
+                assert [entry["sequence"] for entry in server._entries_behind(after)] == list(range(after + 1, 10))
+    finally:
+        server._close()

@@ -80,6 +80,9 @@ def test_a_share_that_is_missing_or_damaged_is_named(left: tuple[Path, Model], t
     share.write_bytes(content[:-5] + b"12345")
     with pytest.raises(Unusable, match=r"variables-1-of-2.ckpt is damaged"):
         newest_former(str(directory))
+    with pytest.raises(Unusable, match=r"variables-1-of-2.ckpt is damaged"):
+        newest_former(str(directory), 0, 3)
+    assert newest_former(str(directory), 0, 2).version == 2, "server 1 looks at its share itself"
     share.unlink()
     with pytest.raises(Unusable, match=r"the share of server 1 is missing: no version-2/variables-1-of-2.ckpt"):
         newest_former(str(directory))
@@ -142,6 +145,30 @@ def test_the_next_job_may_go_on_in_the_directory_of_a_former_one(tmp_path: Path,
         assert_holds(client, model)
         with pytest.raises(ServerError, match="the servers have another definition"):
             define(client)
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_a_push_that_waits_since_a_former_job_makes_a_version_with_the_next_ones(tmp_path: Path, count: int) -> None:
+    """The former worker had restarted, and the next job's workers have a first attempt."""
+    model, gradient = Model(Adam(0.01)), numpy.ones(3, numpy.float32)
+    in_pairs = Updates(grads_to_wait=2)
+    with servers(tmp_path, count) as group, group.client(attempt=2) as client:
+        define(client, updates=in_pairs)
+        assert client.push(0, {"bias": gradient}) == 0
+    with servers(tmp_path, count, token="the next job's") as group, group.client() as client:
+        define(client, updates=in_pairs)
+        assert client.push(0, {"bias": 3 * gradient}) == 1
+        model.push({"bias": 2 * gradient}, {})
+        assert client.push(1, {"bias": gradient}) == 1
+        group.kill()
+        group.begin()
+        assert client.push(1, {"bias": gradient}) == 2
+        model.push({"bias": gradient}, {})
+        assert_holds(client, model)
+        group.kill()
+    for index in range(3):  # also onto another number of servers
+        shard, _ = restore(str(group.directory), index, 3, print)
+        assert (shard.version, len(shard.drafts)) == (2, 0)
 
 
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.full), 2])

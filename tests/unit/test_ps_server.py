@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy
@@ -25,6 +26,7 @@ from parameter_servers import (
     TABLES,
     TOKEN,
     Model,
+    Servers,
     assert_holds,
     await_checkpoint,
     cut_short,
@@ -50,12 +52,14 @@ from trainmaster.ps.client import (
     summed,
 )
 from trainmaster.ps.initializers import Constant
-from trainmaster.ps.optimizers import Adam, clip_by_global_norm, stale_learning_rate
+from trainmaster.ps.optimizers import SGD, Adam, clip_by_global_norm, stale_learning_rate
 from trainmaster.ps.storage.restoring import restore
 from trainmaster.ps.tables.memory import VARIABLE
 from trainmaster.ps.tables.table import BadIds
 from trainmaster.ps.wire.connections import Connection, connect
 from trainmaster.ps.wire.messages import PREFIX, buffers, head_of
+from trainmaster.zoo.errors import BadModel
+from trainmaster.zoo.models.server_strategy import ServerStrategy
 
 
 @pytest.mark.parametrize(("count", "has_tls"), [(1, False), (3, False), (2, True)])
@@ -291,6 +295,59 @@ def test_malformed_messages_of_those_inside_end_their_connection_alone(tmp_path:
         assert client.pull().version == 0
 
 
+def greeted(group: Servers, index: int = 0, **changes: Any) -> Connection:
+    """Return a connection that a server has let in."""
+    hello = {"op": "hello", "role": "worker", "token": TOKEN, "task": "worker:1", "attempt": 1}
+    connection = connect(group.address(index))
+    connection.send({**hello, "index": index, "servers": group.count, **changes})
+    assert "error" not in connection.receive().header  # type: ignore[union-attr]
+    return connection
+
+
+def answer_of(connection: Connection, header: dict[str, Any], arrays: Any = None) -> dict[str, Any]:
+    connection.send(header, arrays)
+    answer = connection.receive()
+    assert answer is not None
+    return answer.header
+
+
+def test_rows_to_begin_with_are_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    rows = numpy.ones((2, DIMENSION), numpy.float32)
+    arrays = {"ids:user": numpy.array([1, 2]), "rows:user": rows}
+    with servers(tmp_path, 1) as group, group.client() as client:
+        define(client)
+        connection = greeted(group)
+        for ids, message in (([3, 1000], "table 'item' has ids from 0 to 999"), ([3, 3], "ids of table 'item' repeat")):
+            wrong = {"ids:item": numpy.array(ids), "rows:item": rows}
+            assert message in answer_of(connection, {"op": "seed"}, arrays | wrong)["error"]
+            assert not len(client.ids("user"))
+        connection.close()
+
+
+def test_a_message_that_makes_no_sense_ends_no_server(tmp_path: Path) -> None:
+    with servers(tmp_path, 2, has_files=False) as group, group.client() as client:
+        client.status()
+        follower, worker = greeted(group, 1), greeted(group)
+        follower.send({"op": "pull"})  # waits for a definition, and lacks a version
+        define(client)
+        answer = follower.receive()
+        assert answer is not None
+        assert "at_least of a message 'pull' must be a whole number" in answer.header["error"]
+        draft = {"op": "draft", "step": 1, "base": 0, "rate": 10**400}
+        assert "the learning rate of a push is 1000" in answer_of(worker, draft)["error"]
+        for header in (
+            {"op": "follow", "after": 0},
+            {"op": "holds", "view": "v"},
+            {"op": "take", "move": 0, "index": 9},
+        ):
+            assert f"a message '{header['op']}' of a worker" in answer_of(worker, header)["error"]
+        worker.close()
+        with pytest.raises(AssertionError):
+            greeted(group, task="former worker:0")
+        assert client.push(0, {"bias": numpy.ones(3)}) == 1
+        assert client.pull(at_least=1).version == 1
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_older_attempt_pushes_no_more(tmp_path: Path, count: int) -> None:
     generator, model = numpy.random.default_rng(8), Model(Adam(0.01))
@@ -316,6 +373,27 @@ def test_an_older_attempt_pushes_no_more(tmp_path: Path, count: int) -> None:
             push_some(new, model, generator, 2)
             assert_holds(new, model)
             assert settled_drafts(new, 0)
+
+
+def test_a_worker_says_that_a_model_is_bad_only_where_it_is(tmp_path: Path) -> None:
+    """All else passes, and has the worker begin again."""
+    strategy: Any = ServerStrategy.__new__(ServerStrategy)
+    strategy.rank = 0
+    strategy._tables = SimpleNamespace(optimizer=lambda: (SGD(), None), dense=lambda: PARAMETERS, specs=TABLES)
+    with servers(tmp_path, 1, has_files=False) as group, group.client(attempt=2) as client:
+        define(client)
+        strategy._client = client
+        strategy.keep()  # they have no directory
+        with pytest.raises(BadModel, match=r"the parameter servers cannot take the model: .* another definition"):
+            strategy._define(ASYNCHRONOUS)
+        strategy._client = group.client()
+        with pytest.raises(ServerError, match="attempt 1 of worker:0 is not the newest, 2"):
+            strategy._define(ASYNCHRONOUS)
+        strategy._client = Client(group.addresses, Identity(TOKEN), patience=0.0)
+        group.kill()
+        for act in (strategy.keep, lambda: strategy._define(ASYNCHRONOUS)):
+            with pytest.raises(ServerGone):
+                act()
 
 
 def test_a_server_without_files_that_comes_back_is_noticed(tmp_path: Path) -> None:
@@ -599,6 +677,8 @@ def test_rows_beyond_the_memory_are_refused_and_the_others_are_trained(
         )
         ids = generator.choice(count, 1000, replace=False)
         before = client.pull(rows={"wide": ids}).rows["wide"]
+        with pytest.raises(ServerError, match="no memory for"):
+            client.seed("wide", numpy.arange(count, 2 * count), numpy.ones((count, 256), numpy.float32))
         with pytest.raises(ServerError, match="no memory for"):
             client.push(0, rows={"wide": (numpy.arange(count, 2 * count), numpy.ones((count, 256)))})
         client.push(0, rows={"wide": (ids, numpy.ones((1000, 256)))})

@@ -18,7 +18,7 @@ from trainmaster.ps.initializers import Normal, Uniform, table_key, zeros
 from trainmaster.ps.optimizers import FTRL, SGD, Adagrad, Adam
 from trainmaster.ps.shard import Shard
 from trainmaster.ps.specification import Definition, TableSpec, Updates
-from trainmaster.ps.storage.checkpoints import load_share, share_name
+from trainmaster.ps.storage.checkpoints import Share, load_share, share_name
 from trainmaster.ps.storage.snapshots import Snapshots
 from trainmaster.ps.tables.arena import Arena
 from trainmaster.ps.tables.table import BadIds, Block, Frozen, Table
@@ -141,6 +141,18 @@ def test_a_row_that_was_evicted_comes_back_as_at_first_in_memory_that_is_used_ag
     assert (table.pull(ids, now=80.0) == values).all()
     assert all((slot == 0).all() for block in table.blocks() for slot in block.slots.values())
     assert table.memory() == before
+
+
+def test_rows_that_nobody_uses_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of()
+    assert not len(table.unused_ids(5.0, 100.0))
+    table.pull(list(range(10)), 1.0)
+    table.remove([2, 7, 9])
+    table.pull([7, 20], 1.0)  # one of them in a row that it did not have
+    table.pull([3], 50.0)
+    monkeypatch.setattr("trainmaster.ps.tables.table._LOOKED_AT", 4)
+    assert sorted(table.unused_ids(5.0, 100.0)) == [0, 1, 3, 4, 5, 6, 7, 8, 20]
+    assert sorted(table.unused_ids(50.0, 100.0)) == [0, 1, 4, 5, 6, 7, 8, 20]
 
 
 def test_a_push_sums_the_gradients_of_an_id_and_takes_another_learning_rate() -> None:
@@ -382,6 +394,20 @@ def test_a_share_is_that_of_its_moment_while_a_thread_writes_it(
         shard.tables["user"].pull(generator.integers(0, 10**6, 100))
     assert written == 3
     assert not shard.tables["user"]._frozen
+
+
+def test_a_parameter_and_its_slots_may_be_larger_together_than_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = Definition({"w": (1000,)}, {}, Adam(0.1), Updates())
+    shard, again = Shard(0, 1), Shard(0, 1)
+    shard.define(definition, {"w": numpy.arange(1000, dtype=numpy.float32)})
+    shard.slots["w"][1][:] = 7
+    monkeypatch.setattr("trainmaster.ps.storage.journal.PAYLOAD_LIMIT", 4096)
+    Share(shard).write(str(tmp_path))
+    load_share(str(tmp_path / "version-0" / "variables-0-of-1.ckpt"), again)
+    assert numpy.array_equal(again.dense["w"], shard.dense["w"])
+    assert numpy.array_equal(again.slots["w"], shard.slots["w"])
 
 
 def test_a_server_that_ends_leaves_shares_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from .. import runtime
-from .errors import Moved, Refused, ServerError, ServerGone, StateLost, Superseded
+from .errors import BadRequest, Moved, Refused, ServerError, ServerGone, StateLost, Superseded
 from .optimizers import clip_by_global_norm
 from .order import LATE, STALE, UNKNOWN
 from .placement import server_of_parameter, servers_of_rows
@@ -37,7 +37,7 @@ from .shard import DENSE, IDS, ROWS
 from .specification import Definition, TableSpec, Updates, definition_of, optimizer_of, values_of
 from .tables.table import BadIds, sum_by_row
 from .wire.connections import TO_SERVER, TO_WORKER, Connection, Message, check_index, first_reached
-from .wire.messages import AGAIN, MOVED, NOT_FINITE, Malformed, parts_of
+from .wire.messages import AGAIN, BAD, MOVED, NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 PATIENCE = 600.0  # s
 _SEEDED = 2**16  # rows that are sent at once
 _PAUSES = (0.01, 0.1)  # s between tries to connect: the first and the longest
+_ERRORS: dict[Any, type[Exception]] = {BAD: BadRequest, NOT_FINITE: FloatingPointError}  # by the kind of an answer
 _SHOWN_AFTER = 1.0  # s of them, before the worker's status says what it waits for
 
 
@@ -558,7 +559,7 @@ class _Link:
             if message.header.get("kind") == "refused":
                 self.close()
             text = f"parameter server {self.index}: {message.header['error']}"
-            raise FloatingPointError(text) if message.header.get("kind") == NOT_FINITE else ServerError(text)
+            raise _ERRORS.get(message.header.get("kind"), ServerError)(text)
         self._answer_size = max(self._answer_size, message.payload)
         return message
 

@@ -9,6 +9,10 @@ class ServerError(RuntimeError):
     status = 1  # of a program that ends with it
 
 
+class BadRequest(ServerError):
+    """A server cannot take what it was asked to, such as another definition, and would not at another try."""
+
+
 class ServerGone(ServerError, ConnectionError):
     """A server was away for longer than the client waits."""
 

@@ -24,7 +24,7 @@ step of the order; a message that waits holds up nobody else.
     saved {version, sequence, index, share}         from a server to server 0: its share of a checkpoint is written
     leave                                           from a server to server 0: it must end, and others are to have its rows
     take {move, index}                              from the next owner of rows to a present one (see `moving`); records follow
-    holds {view}                                    from a server to server 0: a pull waits for this entry
+    holds {view, is_lost?}                          from a server to server 0: a pull waits for this entry, or no more
     moved {move, error?}                            from the next owner to server 0: it has caught up
 
 A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
@@ -50,14 +50,9 @@ from .leader import seek_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
-from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
+from .shard import FORMER, IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
-from .storage.checkpoints import (
-    draft_header,
-    journal_folder,
-    manifests,
-    remove_beyond,
-)
+from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
@@ -68,7 +63,7 @@ from .tables.memory import memory_left
 from .tables.table import BadIds
 from .views import Views
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
-from .wire.messages import MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.messages import BAD, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +81,7 @@ LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a 
 _ROLES = ("worker", "server", "heir")  # of a hello
 _EVERY = 1.0  # s between two looks at strangers and figures
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
-_KEPT = 100_000  # entries for servers that come back, where there are no files
+_KEPT = 100_000  # entries in memory, for servers that come back; older ones are in the log
 
 
 class Server:
@@ -146,6 +141,7 @@ class Server:
                 self.add({"checkpoint": self.shard.version})
             else:
                 self._saving.complete_again(self._entries)
+            del self._entries[: -_KEPT if self.settings.servers > 1 else None]
             look_at = 0.0
             while not self._has_ended and not self.shard.placed:
                 for key, events in self._selector.select(_EVERY):
@@ -193,8 +189,7 @@ class Server:
         if self._is_settling:
             self._journal.clear()
         elif self.is_leader:
-            kept = records_behind(self._journal.folder, 0)
-            self._entries = [record.header for record in kept if record.header["op"] == "entry"]
+            self._entries = self._logged_entries()
         self._journal.begin(shard.sequence)
         return shard
 
@@ -215,7 +210,7 @@ class Server:
 
     def _initial(self) -> Shard:
         index, servers, initial = self.settings.index, self.settings.servers, self.settings.initial
-        return newest_former(initial).load(index, servers) if initial else Shard(index, servers)
+        return newest_former(initial, index, servers).load(index, servers) if initial else Shard(index, servers)
 
     def _snapshot_again(self, shard: Shard) -> None:
         """Write a checkpoint that was asked for before this process began, where it is not there yet."""
@@ -248,17 +243,13 @@ class Server:
                 self._drop(min(strangers, key=lambda peer: peer.since))
 
     def _look(self) -> None:
-        for peer in [
-            peer for peer in self._peers.values() if not peer.role and time.monotonic() - peer.since > PATIENCE
-        ]:
-            self._drop(peer)
+        for peer in list(self._peers.values()):
+            if not peer.role and time.monotonic() - peer.since > PATIENCE:
+                self._drop(peer)
         memories = [table.memory() for table in self.shard.tables.values()]
         rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
         runtime.metrics(
-            ps_version=self.shard.version,
-            ps_rows=rows,
-            ps_bytes=total,
-            ps_bytes_per_row=total / rows if rows else 0.0,
+            ps_version=self.shard.version, ps_rows=rows, ps_bytes=total, ps_bytes_per_row=total / rows if rows else 0.0
         )
         self._evict()
         is_long = self._journal is not None and self._journal.size > max(LOG_LIMIT, 2 * total)
@@ -353,6 +344,8 @@ class Server:
         task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
         if type(task) is not str or type(attempt) is not int or type(own) is not int or role not in _ROLES:
             raise Malformed("no hello")
+        if task.startswith(FORMER) or (role == "server" and own < 1):
+            raise Malformed(f"a task {task!r}, server {own}")
         is_newcomer = role == "server" and own >= settings.servers
         asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
         present = (settings.index, settings.servers)
@@ -386,15 +379,15 @@ class Server:
         if not self._is_ready(message):
             peer.waiting = [message]
             return
-        if message.op == "pull" and self._views.holds(peer, message):
+        if message.op == "pull" and peer.role == "worker" and self._views.holds(peer, message):
             return
         try:
-            act = _OPS.get(message.op)
-            if act is None:
-                raise BadPush(f"a message {message.op!r}")
+            act, roles = _OPS.get(message.op, (None, ()))
+            if act is None or peer.role not in roles:
+                raise BadPush(f"a message {message.op!r} of a {peer.role}")
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
-            kind = NOT_FINITE if isinstance(error, NotFinite) else "bad"
+            kind = NOT_FINITE if isinstance(error, NotFinite) else BAD
             answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
             self._send(peer, {"op": "answer", **answer}, arrays)
@@ -419,16 +412,19 @@ class Server:
         return True
 
     def _retry_waiting(self) -> None:
-        for peer in [peer for peer in self._peers.values() if peer.waiting]:
-            if peer.waiting and self._is_ready(peer.waiting[0]):  # what was retried before may have retried this one
-                self.answer(peer, peer.waiting.pop())
+        for peer in list(self._peers.values()):
+            self._guarded(peer, self._retry)
+
+    def _retry(self, peer: Peer) -> None:
+        if peer.waiting and self._is_ready(peer.waiting[0]):
+            self._answer(peer, peer.waiting.pop())
 
     def answer(self, peer: Peer, message: Message) -> None:
         """Answer a message that has waited."""
         self._guarded(peer, functools.partial(self._answer, message=message))
 
     def _holds(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
-        self._views.take_hold(peer.index, str(message.header.get("view")))
+        self._views.take_hold(peer.index, str(message.header.get("view")), bool(message.header.get("is_lost")))
         return None, {}
 
     def _define(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -524,9 +520,10 @@ class Server:
         if self.shard.definition is None:
             raise BadPush("nothing is defined yet: call define first")
         if not self.shard.version:  # else another worker has done it, and rows were trained since
+            self.shard.check_seed(message.arrays)
             now = int(self._now())
-            self.shard.seed(message.arrays, now)
             self._log({"op": "seed", "time": now}, message.arrays)
+            self.shard.seed(message.arrays, now)
         return {"version": self.shard.version}, {}
 
     def _definition(self, peer: Peer, message: Message) -> tuple[Plain, Arrays]:
@@ -558,9 +555,9 @@ class Server:
 
     def _handle(self, entry: Entry) -> None:
         self._log(entry)
-        if self.is_leader:
+        if self.is_leader and self.settings.servers > 1:
             self._entries.append(entry)
-            if self._journal is None and len(self._entries) > 2 * _KEPT:
+            if len(self._entries) > 2 * _KEPT:
                 del self._entries[:_KEPT]
             for follower in self.peers("follower"):
                 self.tell(follower, entry)
@@ -591,8 +588,6 @@ class Server:
         updates = self.shard.definition.updates
         remove_beyond(directory, updates.keep_checkpoints or (0 if updates.checkpoint_steps else _KEPT_UNASKED))
         if self.is_leader:
-            if len(known) > 1:
-                self._entries = [entry for entry in self._entries if entry["sequence"] > known[1].sequence]
             for name in os.listdir(os.path.join(directory, "journal")):
                 if not name.endswith(f"-of-{settings.servers}"):
                     shutil.rmtree(os.path.join(directory, "journal", name), ignore_errors=True)
@@ -621,18 +616,15 @@ class Server:
         """Begin to tell another server the entries from `after` on."""
         self._lead("tells the order")
         after = message.whole("after")
-        first = self._entries[0]["sequence"] if self._entries else self.shard.sequence + 1
+        entries = self._entries_behind(after)
+        first = entries[0]["sequence"] if entries else self.shard.sequence + 1
         if after > self.shard.sequence or after + 1 < first:
             raise BadPush(
                 f"server 0 has the order from {first} to {self.shard.sequence}, and you have it up to {after}"
             )
         is_defined = bool(message.header.get("is_defined"))
-        if (
-            self.shard.definition is not None
-            and not is_defined
-            and self.shard.definition.dense
-            and not self.shard.initial
-        ):
+        definition = self.shard.definition
+        if definition is not None and not is_defined and definition.dense and not self.shard.initial:
             raise BadPush("what you had before the newest checkpoint is lost")
         for former in [known for known in self.peers("follower") if known.index == peer.index]:
             self._drop(former)  # its end was not noticed yet
@@ -640,11 +632,18 @@ class Server:
         if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
             self._send(peer, header, self.shard.initial)
-        for entry in self._entries:
-            if entry["sequence"] > after:
-                self._send(peer, entry)
+        for entry in entries:
+            self._send(peer, entry)
         self._retry_waiting()
         return None, {}
+
+    def _logged_entries(self) -> list[Entry]:
+        records = records_behind(self._journal.folder, 0) if self._journal is not None else ()
+        return [record.header for record in records if record.header["op"] == "entry"]
+
+    def _entries_behind(self, after: int) -> list[Entry]:
+        is_old = self._journal is not None and any(entry["sequence"] > after + 1 for entry in self._entries[:1])
+        return [entry for entry in (self._logged_entries() if is_old else self._entries) if entry["sequence"] > after]
 
     def _share_message(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         if peer.role == "follower":
@@ -771,24 +770,25 @@ class Server:
         )  # a placement's rows end with it, not when memory is collected
 
 
-_OPS: dict[str, Any] = {
-    "define": Server._define,
-    "pull": Server._pull,
-    "draft": Server._draft,
-    "commit": Server._commit,
-    "flush": Server._flush_pushes,
-    "checkpoint": Server._checkpoint,
-    "ids": Server._ids,
-    "seed": Server._seed,
-    "definition": Server._definition,
-    "status": Server._status,
-    "follow": Server._follow,
-    "saved": Server._share_message,
-    "placement": Server._placement,
-    "leave": Server._leave,
-    "take": Server._take,
-    "moved": Server._moved,
-    "holds": Server._holds,
+_WORKER, _SERVER = ("worker",), ("server", "follower")
+_OPS: dict[str, tuple[Any, tuple[str, ...]]] = {  # by op: the method, and the roles that may ask for it
+    "define": (Server._define, _WORKER),
+    "pull": (Server._pull, _WORKER),
+    "draft": (Server._draft, _WORKER),
+    "commit": (Server._commit, _WORKER),
+    "flush": (Server._flush_pushes, _WORKER),
+    "checkpoint": (Server._checkpoint, _WORKER),
+    "ids": (Server._ids, _WORKER),
+    "seed": (Server._seed, _WORKER),
+    "definition": (Server._definition, _WORKER),
+    "status": (Server._status, _WORKER),
+    "follow": (Server._follow, _SERVER),
+    "saved": (Server._share_message, _SERVER),
+    "placement": (Server._placement, _WORKER),
+    "leave": (Server._leave, _SERVER),
+    "take": (Server._take, ("heir",)),
+    "moved": (Server._moved, (*_SERVER, "newcomer")),
+    "holds": (Server._holds, _SERVER),
 }
 
 

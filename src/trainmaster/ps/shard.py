@@ -13,7 +13,7 @@ parameters, and a push is applied on all of them or on none. An entry has "seque
     view name                   pulls that wait for this entry are answered by all servers, as they are here
     moving n, from [[address, ...], ...]     the rows are copied to the owners of a placement on n servers, from these; 0: no more
     placed n                    the last entry of this placement: the same order goes on among n servers
-    job name                    from here on the workers are those of another job
+    job name                    from here on the workers are those of another job; drafts that wait get other names
     definition d                updates, and the optimizer's numbers, of a training that goes on from a former job's checkpoint
 
 Drafts of a task come in the order of their names. An entry that settles a name drops the drafts of that task which came before it and were
@@ -25,14 +25,14 @@ not committed, for these were given up. A draft that comes after its name was se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy
 
 from .optimizers import stale_learning_rate, update_dense
 from .placement import server_of_parameter
 from .specification import definition_of
-from .tables.table import Block
+from .tables.table import LARGEST, Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     Name = tuple[str, int, int]
 
 DENSE, IDS, ROWS = "dense:", "ids:", "rows:"  # prefixes of arrays' names, before a parameter's or a table's
+FORMER = "former "  # prefix of a task's name in the drafts that wait since a former job; no worker has it
 _EVICTED_WITHIN = 600.0  # s after which an unused row is removed, at most
 NEVER = (0, 0)  # attempt and step before the first
 
@@ -110,10 +111,14 @@ class Shard:
     placed: int = 0  # the servers among which the order goes on; 0: these
 
     def inherit(self, job: str = "") -> None:
-        """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end."""
+        """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end.
+
+        What they pushed waits on, under names that the next job's workers do not have: their attempts begin anew.
+        """
         self.job, self.is_inherited = job, self.definition is not None
         self.attempts, self.settled = {}, {}
-        self.drafts = {name: draft for name, draft in self.drafts.items() if draft.is_committed}
+        kept = [replace(draft, name=(FORMER + draft.name[0], *draft.name[1:])) for draft in self.waiting()]
+        self.drafts = {draft.name: draft for draft in kept}
 
     def define(self, definition: Definition, values: Arrays) -> None:
         """Take the definition, and those of the initial values that belong here. Raises BadPush."""
@@ -137,20 +142,24 @@ class Shard:
         for table in self.tables.values():
             table.optimizer = definition.optimizer
 
-    def seed(self, arrays: Arrays, now: float) -> None:
-        """Put rows into tables, by prefix and name: those that a training begins with. Raises BadPush."""
-        assert self.definition is not None
-        for key, ids in arrays.items():
-            if not key.startswith(IDS):
-                continue
-            name = key.removeprefix(IDS)
-            rows, table = arrays.get(ROWS + name), self._table(name)
-            if rows is None or rows.dtype != numpy.float32 or rows.shape != (len(ids), table.dimension):
-                raise BadPush(f"table {name!r} needs float32 rows of {table.dimension} numbers, one for each id")
+    def check_seed(self, arrays: Arrays) -> None:
+        """Raise BadPush where `seed` cannot take all of these rows."""
+        for name, ids in _by_table(arrays):
+            rows, dimension = arrays.get(ROWS + name), self._table(name).dimension
             self._check_range(name, self._placed(name, ids))
-            initial = self.definition.optimizer.slots.items()
+            if rows is None or rows.dtype != numpy.float32 or rows.shape != (len(ids), dimension):
+                raise BadPush(f"table {name!r} needs float32 rows of {dimension} numbers, one for each id")
+            if len(numpy.unique(ids)) != len(ids):
+                raise BadPush(f"ids of table {name!r} repeat within {len(ids)} ids that must differ")
+            self._check_room(name, ids)
+
+    def seed(self, arrays: Arrays, now: float) -> None:
+        """Put rows into tables, by prefix and name: those that a training begins with, which were checked."""
+        assert self.definition is not None
+        for name, ids in _by_table(arrays):
+            rows, initial = arrays[ROWS + name], self.definition.optimizer.slots.items()
             slots = {slot: numpy.full(rows.shape, number, numpy.float32) for slot, number in initial}
-            table.load(Block(ids, rows, slots, numpy.full(len(ids), int(now), numpy.uint32)))
+            self.tables[name].load(Block(ids, rows, slots, numpy.full(len(ids), int(now), numpy.uint32)))
 
     def owns(self, parameter: str) -> bool:
         return server_of_parameter(parameter, self.servers) == self.index
@@ -308,7 +317,7 @@ class Shard:
             raise BadPush("nothing is defined yet")
         if draft.base > self.version and self.index == 0:
             raise BadPush(f"a push of version {draft.base}, where the newest is {self.version}")
-        if draft.rate is not None and not (math.isfinite(draft.rate) and draft.rate >= 0):
+        if draft.rate is not None and not 0 <= draft.rate <= LARGEST:
             raise BadPush(f"the learning rate of a push is {draft.rate}")
         for key, array in draft.arrays.items():
             if key.startswith(DENSE):
@@ -374,6 +383,11 @@ class LostDraft(RuntimeError):
 def owned_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return copies, of views that will hold something else."""
     return {name: array.copy() for name, array in arrays.items()}
+
+
+def _by_table(arrays: Arrays) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield each table's name and ids."""
+    return ((key.removeprefix(IDS), ids) for key, ids in arrays.items() if key.startswith(IDS))
 
 
 def _name(plain: Iterable[Any]) -> Name:

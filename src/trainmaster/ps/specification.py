@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from . import initializers, optimizers
-from .tables.table import Table
+from .tables.table import LARGEST, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class TableSpec:
     evict_unused: float | None = None
 
     def __post_init__(self) -> None:
-        if self.evict_unused is not None and not self.evict_unused > 0:
-            raise BadDefinition(f"evict_unused must be above 0 s, and is {self.evict_unused}")
+        _check_whole(self, "dimension", "seed", *(() if self.input_dim is None else ("input_dim",)))
+        if self.evict_unused is not None and not (_is_float(self.evict_unused) and self.evict_unused > 0):
+            raise BadDefinition(f"evict_unused must be above 0 s, and is {self.evict_unused!r}")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Updates:
     keep_checkpoints: int = 0
 
     def __post_init__(self) -> None:
+        _check_whole(self, "grads_to_wait", "checkpoint_steps", "keep_checkpoints")
         if self.grads_to_wait < 1:
             raise BadDefinition(f"grads_to_wait must be at least 1, and is {self.grads_to_wait}")
         if self.tolerance is not None and self.tolerance < 0:
@@ -165,13 +167,28 @@ def _made(kinds: Plain, plain: Any, place: str) -> Any:
         raise BadDefinition(f"no {place}: {plain!r}; the names are {', '.join(kinds)}")
     kind = kinds[plain["name"]]
     options = {name: value for name, value in plain.items() if name != "name"}
-    known = [entry.name for entry in dataclasses.fields(kind) if entry.init]
+    known = {entry.name: entry.default for entry in dataclasses.fields(kind) if entry.init}
     if unknown := set(options) - set(known):
         raise BadDefinition(f"{place} {plain['name']} has no {', '.join(sorted(unknown))}; it has {', '.join(known)}")
+    for name, value in options.items():
+        if _is_float(known[name]) and not _is_float(value):
+            raise BadDefinition(f"{name} of {place} {plain['name']} must be a number, and is {value!r}")
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
         raise BadDefinition(f"{place} {plain['name']}: {error}") from None
+
+
+def _is_float(value: Any) -> bool:
+    """Tell whether a value is a number that a float32 can be."""
+    is_number = isinstance(value, (int, float, numpy.floating, numpy.integer))
+    return is_number and bool(abs(value) <= LARGEST)
+
+
+def _check_whole(record: Any, *names: str) -> None:
+    for name in names:
+        if not isinstance(value := getattr(record, name), (int, numpy.integer)):
+            raise BadDefinition(f"{name} must be a whole number, and is {value!r}")
 
 
 def _named(choice: Any) -> Plain:

@@ -37,8 +37,11 @@ class Views:
             self.give_up()
         return True
 
-    def take_hold(self, index: int, view: str) -> None:
-        """As server 0 hear that a server holds a pull, and begin the view with the last of them."""
+    def take_hold(self, index: int, view: str, is_lost: bool = False) -> None:
+        """As server 0 hear that a server holds a pull, and begin the view with the last of them; or that its worker is gone (`is_lost`)."""
+        if is_lost:
+            self._holders.pop(view, None)
+            return
         self._holders.setdefault(view, set()).add(index)
         if len(self._holders[view]) == self._host.settings.servers:
             del self._holders[view]
@@ -60,7 +63,12 @@ class Views:
             self._host.tell(peer, {"op": "answer", "error": "another server is away", "kind": AGAIN})
 
     def lose(self, peer: Peer) -> None:
-        """Drop what a peer asked for that is gone; where it was a server, give up all."""
+        """Drop what a peer asked for that is gone, on server 0 too; where it was a server, give up all."""
+        lost = [message.header["view"] for other, message in self._held if other is peer]
         self._held = [(other, message) for other, message in self._held if other is not peer]
+        for view in lost:
+            self._holders.pop(str(view), None)
+            if self._host.leader is not None:
+                self._host.tell(self._host.leader, {"op": "holds", "view": view, "is_lost": True})
         if peer.role in ("follower", "leader"):
             self.give_up()

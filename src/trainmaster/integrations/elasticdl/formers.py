@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any
 
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.input.splits import Listing, has_pattern
@@ -61,7 +60,7 @@ def _version_at(url: str, origin: str) -> int | None:
             return None
         version, store = max(names.values()), store_for(listing.prefix.rstrip("/"))
         manifests = [name for name, number in names.items() if number == version]
-        contents = {name: json.loads(store.get(name) or b"{}") for name in manifests}
+        contents = {name: store.get(name) or b"" for name in manifests}
     except TrainmasterError:
         return None
     faults = [_fault(name, contents[name], sizes) for name in manifests]
@@ -71,9 +70,13 @@ def _version_at(url: str, origin: str) -> int | None:
     return version
 
 
-def _fault(name: str, manifest: dict[str, Any], sizes: dict[str, int]) -> str:
+def _fault(name: str, content: bytes, sizes: dict[str, int]) -> str:
     """Return what is wrong with the files of a checkpoint, by the manifest of that name; "": all are there."""
-    folder, shares = os.path.basename(os.path.dirname(name)), manifest.get("shares", [])
+    folder = os.path.basename(os.path.dirname(name))
+    try:
+        shares = [{"bytes": int(share["bytes"])} for share in json.loads(content)["shares"]]
+    except (ValueError, KeyError, TypeError):
+        shares = []
     for index, share in enumerate(shares):
         ending = f"{folder}/variables-{index}-of-{len(shares)}.ckpt"
         present = [size for path, size in sizes.items() if f"/{path}".endswith(f"/{ending}")]

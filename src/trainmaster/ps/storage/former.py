@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from ..shard import Shard
     from .checkpoints import Manifest
@@ -78,8 +78,11 @@ def newest_version(directory: str) -> int:
     return max((known.version for folder in _folders(directory) for known in manifests(folder)), default=-1)
 
 
-def newest_former(directory: str) -> Former:
-    """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable."""
+def newest_former(directory: str, index: int = 0, servers: int = 0) -> Former:
+    """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable.
+
+    For server `index` of `servers`, where that is told, only what it loads is digested; of the other shares only the sizes are looked at.
+    """
     from .checkpoints import manifests
 
     folders = list(_folders(directory))
@@ -92,8 +95,9 @@ def newest_former(directory: str) -> Former:
     alike = [manifest for manifest in known if manifest.version == newest.version]
     faults = []
     for manifest in alike:
+        is_own_alone = len(alike) == 1 and servers == manifest.servers  # else all servers must choose the same one
         try:
-            return _located(manifest, folders)
+            return _located(manifest, folders, (index,) if is_own_alone else range(manifest.servers))
         except Unusable as error:
             faults.append(error)
     raise faults[0]
@@ -102,7 +106,7 @@ def newest_former(directory: str) -> Former:
 # -- below --
 
 
-def _located(manifest: Manifest, folders: list[str]) -> Former:
+def _located(manifest: Manifest, folders: list[str], digested: Collection[int]) -> Former:
     from .checkpoints import share_name
     from .journal import Damaged
 
@@ -116,7 +120,7 @@ def _located(manifest: Manifest, folders: list[str]) -> Former:
             if not os.path.exists(path):
                 continue
             try:
-                dataclasses.replace(manifest, folder=os.path.dirname(path)).check(index)
+                dataclasses.replace(manifest, folder=os.path.dirname(path)).check(index, index in digested)
             except Damaged as error:
                 faults.append(str(error))
                 continue

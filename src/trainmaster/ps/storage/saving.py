@@ -25,7 +25,7 @@ class Saving:
         self._shares: dict[
             tuple[int, int], dict[int, Plain]
         ] = {}  # of server 0: by version and sequence, those that are written
-        self._unreported: list[Plain] = []  # shares that server 0 may not know of
+        self._unreported: list[Plain] = []  # how shares ended that no whole checkpoint has followed yet
         self.unsaved = -1  # the newest version whose share could not be written
 
     @property
@@ -51,14 +51,13 @@ class Saving:
             self.take_share(report)
         else:
             self._unreported.append(report)
-            self.report()
-            self._unreported = [share for share in self._unreported if "error" not in share]
+            self.report([report])
         return f"the checkpoint of version {report['version']} failed: {report['error']}" if "error" in report else ""
 
-    def report(self) -> None:
-        """Tell server 0 of the shares that are written; again to one that came back."""
-        if self._host.leader is not None:
-            for report in self._unreported:
+    def report(self, reports: Sequence[Plain] | None = None) -> None:
+        """Tell server 0 how shares ended; one that came back is told (None) of all, since it waits for those of its log again."""
+        for report in self._unreported if reports is None else reports:
+            if self._host.leader is not None:
                 self._host.tell(self._host.leader, report)
 
     def take_share(self, report: Plain) -> None:

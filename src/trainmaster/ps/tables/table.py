@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Seconds = NDArray[numpy.uint32]
 
+LARGEST = float(numpy.finfo(numpy.float32).max)
 _BATCH = 2**24  # bytes that `blocks` yields at once
+_LOOKED_AT = 2**18  # rows whose use is looked at together
 _AS_IT_WAS, _IS_READ = 0, -1  # what is known of a row of a `Frozen` that does not lie aside
 
 
@@ -130,9 +132,13 @@ class Table:
 
     def unused_ids(self, unused: float, now: float) -> Integers:
         """Return the ids of the rows that `evict` would remove."""
-        rows = self._index.rows()
-        is_old = max(now, self.newest_use) - self._last_used[rows] - 1.0 >= unused
-        return self._index.ids(rows[is_old])
+        newest, parts = max(now, self.newest_use), []
+        for begin in range(0, self._index.end, _LOOKED_AT):
+            last_used = self._last_used[begin : min(begin + _LOOKED_AT, self._index.end)]
+            rows = begin + numpy.flatnonzero(newest - last_used - 1.0 >= unused)
+            ids = self._index.ids(rows)
+            parts.append(ids[self._index.lookup(ids) == rows])  # a row that is free has the id that it had
+        return numpy.concatenate(parts) if parts else numpy.empty(0, numpy.int64)
 
     def remove(self, ids: Any) -> int:
         """Remove the rows of these ids, which must differ from each other, and return how many there were. Raises BadIds."""

@@ -77,6 +77,7 @@ class InProcess(Client):
             assert shard.definition is not None
             answer["definition"] = shard.definition.to_plain()
         elif op == "seed":
+            shard.check_seed(arrays)
             shard.seed(arrays, self._now())
         elif op == "pull":
             result = shard.pull(header["dense"], arrays, self._now())

@@ -23,7 +23,7 @@ import numpy
 
 from ... import runtime
 from ...ps.client import Client, Pulled
-from ...ps.errors import Refused, ServerError
+from ...ps.errors import BadRequest, Refused
 from ...ps.job import BadPlace, from_job
 from ...ps.specification import BadDefinition, Updates
 from ...ps.storage.former import newest_version
@@ -81,7 +81,7 @@ class ServerStrategy:
             self._require_former(version)
             for name, (ids, rows) in {} if version else self._first_rows().items():
                 self._client.seed(name, ids, rows)
-        except (BadDefinition, ServerError) as error:
+        except (BadDefinition, BadRequest) as error:
             raise BadModel(f"the parameter servers cannot take the model: {error}") from None
         if version:
             self._say(f"going on from version {version} of the parameter servers")
@@ -223,12 +223,9 @@ class ServerStrategy:
 
     def keep(self) -> None:
         """Have the servers keep the last version, and return once that is done."""
-        if self.rank or isinstance(self._client, InProcess):
-            return
-        try:
-            version = self._client.checkpoint()
-        except ServerError:  # they have no directory: nobody wants checkpoints
-            return
+        if self.rank or isinstance(self._client, InProcess) or not self._client.status()[0]["directory"]:
+            return  # where they have no directory, nobody wants checkpoints
+        version = self._client.checkpoint()
         deadline = time.monotonic() + _KEPT_WITHIN
         while any(status["completed"] < version for status in self._client.status()):
             if any(status["unsaved"] >= version for status in self._client.status()):
