@@ -25,6 +25,7 @@ from .server import Server
 from .storage.former import Unusable, is_former
 from .storage.placements import job_name, present_servers
 from .storage.restoring import CannotRestore
+from .tables.memory import release_memory
 from .wire.connections import listen
 
 TYPE_CHECKING = False
@@ -153,7 +154,7 @@ def _serve(
     while True:
         if settings.index >= settings.servers:
             joining = Joining(settings)
-            _obey_signals(joining.end, [])
+            _obey_signals(joining.end, came)
             if (arrived := joining.run()) is None:
                 return 0
             if loss and arrived[1] is None:
@@ -162,6 +163,7 @@ def _serve(
         try:
             _obey_signals(None if shard is None else _nothing, came)  # what came by a move is in no file yet
             server = Server(settings, tls, shard)  # once its former process has ended
+            release_memory()  # of the former placement
             listeners = listeners or [listen(address) for address in settings.addresses]
             publish()
             end = server.leave if leaves else server.end

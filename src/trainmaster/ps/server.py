@@ -50,14 +50,9 @@ from .leader import NotLetIn, reach_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
-from .shard import IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
+from .shard import IDS, BadPush, Draft, LostDraft, NoMemory, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
-from .storage.checkpoints import (
-    draft_header,
-    journal_folder,
-    manifests,
-    remove_beyond,
-)
+from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
@@ -68,7 +63,7 @@ from .tables.memory import memory_left
 from .tables.table import BadIds
 from .views import Views
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
-from .wire.messages import MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.messages import AGAIN, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +115,7 @@ class Server:
             self._close()
             raise Renumbered(self.shard.placed)
         self.shard.placed = 0
+        self._note(settings.servers)  # before a checkpoint of so many can be whole
         self._now = Clock(self.shard.newest_use())
 
     @property
@@ -291,6 +287,8 @@ class Server:
                 self._hear_leader(message)
             else:
                 self._answer(peer, message)
+                if peer.role == "worker":  # its next message comes behind the answer: others have their turn
+                    return
 
     def _send(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
         peer.connection.send(header, arrays, TO_WORKER)
@@ -301,7 +299,8 @@ class Server:
         try:
             self._send(peer, header, arrays)
         except Closed:
-            self._drop(peer)
+            if peer is not self.leader:  # what server 0 said last is read first, and then its end
+                self._drop(peer)
 
     def _flush(self, peer: Peer) -> None:
         peer.connection.flush()
@@ -391,6 +390,8 @@ class Server:
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
             kind = NOT_FINITE if isinstance(error, NotFinite) else "bad"
+            if isinstance(error, NoMemory) and self._moves.make_room():
+                kind = AGAIN
             answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
             self._send(peer, {"op": "answer", **answer}, arrays)
@@ -576,8 +577,6 @@ class Server:
 
     def _completed(self) -> None:
         """Forget what the last two checkpoints make needless."""
-        if self._is_settling:
-            self._note(self.settings.servers)
         self._is_settling = False
         self._settling.close()
         self.shard.initial = {}
@@ -723,6 +722,7 @@ class Server:
         return None, {}
 
     def _moved(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        message.whole("move")
         self._moves.take_report(peer.index, message.header)
         return None, {}
 

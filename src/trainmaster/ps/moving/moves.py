@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 
 from ..shard import BadPush
+from ..tables.memory import memory_left, release_memory
 from .planning import Move, next_servers
 from .receiving import Receiving
 from .sending import Sending
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _LAST_PART = 60.0  # s for the last records
 _LAST_LEAVES = 10.0  # s that a server which must end waits for those of higher indexes to leave with it
+_FREED_WITHIN = 1.0  # s behind a move's end; its thread may still have memory
 _AGAIN = 5.0  # s until a move is tried again that has failed
 
 
@@ -32,6 +35,9 @@ class Moves:
         self._sending: Sending | None = None
         self._receiving: Receiving | None = None
         self.is_broken = False  # a server that takes part is gone
+        self._lacks_memory = False  # for rows of workers, beside what is moved
+        self._has_refused = False  # server 0 knows that
+        self._ended = -math.inf  # when the last move did
         self.is_due = False  # a server came, or must leave
 
     @property
@@ -47,6 +53,12 @@ class Moves:
         if self._sending is not None:
             self._sending.log(header, arrays)
 
+    def make_room(self) -> bool:
+        """Have the present move given up, since workers need its memory; tell whether there is one, or was until now."""
+        self._lacks_memory = self.is_under_way
+        release_memory()
+        return self._lacks_memory or time.monotonic() < self._ended + _FREED_WITHIN
+
     def look(self, is_ready: bool) -> None:
         """Tell how far this server is; as server 0 begin a move, or end one that cannot go on. `is_ready`: one may begin."""
         if self.is_broken and self._led is not None:
@@ -56,12 +68,20 @@ class Moves:
         if (receiving := self._receiving) is not None and (report := receiving.report()) is not None:
             if "error" in report:
                 self._receiving = None
-            if self._host.settings.index == 0:
-                self.take_report(0, report)
-            elif self._host.leader is not None:
-                self._host.tell(self._host.leader, report)
+            self._report(report)
+        if self._sending is not None and not self._has_refused and (self._lacks_memory or memory_left() < 0):
+            self._has_refused = True
+            left = max(0, memory_left()) / 2**20
+            why = f"server {self._host.settings.index} has no memory for the move beside its rows: {left:,.0f} MiB are left"
+            self._report({"op": "moved", "move": self._sending.move, "error": why})
         if self.is_due and self._led is None and is_ready and time.monotonic() >= self._not_before:
             self._plan()
+
+    def _report(self, report: Plain) -> None:
+        if self._host.settings.index == 0:
+            self.take_report(0, report)
+        elif self._host.leader is not None:
+            self._host.tell(self._host.leader, report)
 
     def _plan(self) -> None:
         settings, followers = self._host.settings, {peer.index: peer for peer in self._host.peers("follower")}
@@ -103,7 +123,11 @@ class Moves:
             self._receiving.cancel()  # it may wait for this very thread, and is not waited for
         if self._sending is not None:
             self._sending.cancel()
-        self._led = self._sending = self._receiving = None
+        if self.is_under_way:
+            self._ended = time.monotonic()
+            self._led = self._sending = self._receiving = None
+            release_memory()
+        self._lacks_memory = self._has_refused = False
 
     def is_sending(self, number: int) -> bool:
         """Tell whether this server has come to a move's beginning."""
