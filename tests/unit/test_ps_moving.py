@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -11,7 +12,19 @@ from pathlib import Path
 
 import numpy
 import pytest
-from parameter_servers import PARAMETERS, TABLES, Model, Servers, assert_holds, define, servers, some_push
+from parameter_servers import (
+    ADAM,
+    ASYNCHRONOUS,
+    PARAMETERS,
+    TABLES,
+    TOKEN,
+    Model,
+    Servers,
+    assert_holds,
+    define,
+    servers,
+    some_push,
+)
 from waiting import until
 
 from trainmaster.ps.client import Client
@@ -20,8 +33,10 @@ from trainmaster.ps.moving.planning import next_servers
 from trainmaster.ps.moving.sending import Sending
 from trainmaster.ps.optimizers import Adam
 from trainmaster.ps.shard import Shard
-from trainmaster.ps.specification import Definition, Updates
-from trainmaster.ps.wire.connections import Connection
+from trainmaster.ps.specification import Definition, TableSpec, Updates, optimizer_of
+from trainmaster.ps.storage.placements import job_name
+from trainmaster.ps.tables.memory import VARIABLE
+from trainmaster.ps.wire.connections import Connection, accept, connect, listen
 
 LIMIT = 60.0
 
@@ -197,6 +212,21 @@ def test_the_rows_of_a_server_that_is_killed_while_it_leaves_are_read_from_its_f
         assert_holds(client, worker.model)
 
 
+def test_a_server_that_could_not_note_their_number_comes_back(tmp_path: Path) -> None:
+    with servers(tmp_path, 2, flags=("--leave",)) as group, group.client() as client:
+        worker = Worker(client)
+        worker.push(3)
+        obstacle = group.directory / "serving" / "servers-of-0.part"
+        obstacle.mkdir(parents=True)
+        group.begin(2)
+        assert group.processes[0].wait(LIMIT) == 1
+        obstacle.rmdir()
+        group.begin(0)
+        worker.push(3)
+        assert client.servers == 3
+        assert_holds(client, worker.model)
+
+
 def test_a_move_is_near_its_end_once_little_waits_and_pushes_wait_where_much_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -224,6 +254,65 @@ def test_a_move_is_near_its_end_once_little_waits_and_pushes_wait_where_much_doe
     assert changes.acquire(timeout=LIMIT)
     assert sender.error
     sender.cancel()
+
+
+def test_rows_of_workers_come_before_a_move_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newcomer that is stopped keeps a move from its end, while what is pushed is kept for it."""
+    monkeypatch.setenv(VARIABLE, str(160 * 2**20))
+    with servers(tmp_path, 1, has_files=False) as group, group.client() as client:
+        client.define({}, {"wide": TableSpec(256)}, {"name": "SGD"}, ASYNCHRONOUS)
+        rows, gradients = numpy.arange(2**15), numpy.ones((1000, 256), numpy.float32)
+        client.pull(rows={"wide": rows})
+        client.push(0, rows={"wide": (rows[:1000], gradients)})
+        group.begin(1)
+        until(lambda: "rows are moved" in group.log(0), LIMIT)
+        os.kill(group.processes[1].pid, signal.SIGSTOP)
+        pushes = 1
+        while "rows are not moved to 2 servers: server 0" not in group.log(0):
+            client.push(client.version, rows={"wide": (rows[-1000:] + pushes // 4 * 100, gradients)})
+            pushes += 1
+        assert "has no memory for" in group.log(0)
+        client.pull(rows={"wide": numpy.arange(2**15, 2**15 + 8000)})
+        assert client.status()[0]["applied"] == pushes
+
+
+def test_the_last_entry_is_read_of_a_server_0_that_has_gone_on(tmp_path: Path) -> None:
+    """Here the test is server 0. A worker's pull has server 1 write to it before that entry is read."""
+    group = Servers(tmp_path, 2, has_files=False, flags=("--leave",))
+    with listen(group.address(0)) as listener:
+        listener.settimeout(LIMIT)
+        group.begin(1)
+        try:
+            leader = accept(listener, None)
+            leader.socket.settimeout(LIMIT)
+            assert leader.receive()
+            leader.send({"op": "answer", "version": 0, "is_defined": True, "servers": 2})
+            assert leader.receive()
+            leader.send({"op": "define", "definition": Definition({}, {}, optimizer_of(ADAM), Updates()).to_plain()})
+            leader.send({"op": "entry", "sequence": 1, "time": 0, "job": job_name(TOKEN)})
+            worker = connect(group.address(1))
+            hello = {"op": "hello", "role": "worker", "token": TOKEN, "task": "worker:0", "attempt": 1}
+            worker.send({**hello, "index": 1, "servers": 2})
+            assert worker.receive()
+
+            def sequence() -> int:
+                worker.send({"op": "status"})
+                answer = worker.receive()
+                return answer.header["sequence"] if answer is not None else 0
+
+            until(lambda: sequence() == 1, LIMIT)
+            os.kill(group.processes[1].pid, signal.SIGSTOP)
+            worker.send({"op": "pull", "dense": None, "at_least": 0, "view": "one"})
+            leader.send({"op": "entry", "sequence": 2, "time": 0, "placed": 1})
+            leader.close()
+            os.kill(group.processes[1].pid, signal.SIGCONT)
+            assert group.processes[1].wait(LIMIT) == 0
+            assert "ps: server 1 has given its rows to the other 1" in group.log(1)
+            worker.close()
+        finally:
+            group.end()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from .server import Server
 from .storage.former import Unusable, is_former
 from .storage.placements import job_name, present_servers
 from .storage.restoring import CannotRestore
+from .tables.memory import release_memory
 from .wire.connections import listen
 
 TYPE_CHECKING = False
@@ -167,6 +168,7 @@ def _serve(
             # One that leaves has rows that nobody else has, and what came by a move is in no file yet.
             _obey_signals(_nothing if leaves or shard is not None else None, came)
             server = Server(settings, tls, shard)  # once its former process has ended
+            release_memory()  # of the former placement
             listeners = listeners or [listen(address) for address in settings.addresses]
             publish()
             end = server.leave if leaves else server.end

@@ -50,7 +50,7 @@ from .leader import seek_leader
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
-from .shard import FORMER, IDS, BadPush, Draft, LostDraft, NotFinite, Shard, owned_arrays
+from .shard import FORMER, IDS, BadPush, Draft, LostDraft, NoMemory, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
 from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond
 from .storage.former import newest_former
@@ -63,7 +63,7 @@ from .tables.memory import memory_left
 from .tables.table import BadIds
 from .views import Views
 from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
-from .wire.messages import BAD, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.messages import AGAIN, BAD, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ class Server:
         self.leader: Peer | None = None
         self._reached: list[Connection] = []  # to server 0, by the thread that connects
         self._renumbered = 0  # how many servers there are, as server 0 says
-        self._moves = Moves(self)
         self._leader_seen = time.monotonic()
         self._is_leaving = self._is_leave_asked = self._is_leader_ending = False
         self._leader_addresses: list[str] = []  # as a worker knows them
@@ -107,15 +106,14 @@ class Server:
         self._settling = contextlib.ExitStack()  # what the status shows meanwhile
         self._has_ended = False
         self._job = job_name(settings.token)
-        self._saving, self._views = Saving(self), Views(self)
+        self._saving, self._views, self._moves = Saving(self), Views(self), Moves(self)
         self.shard = self._restored() if shard is None else self._arrived(shard)
         self.shard.room = memory_left
         if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
             self._close()
             raise Renumbered(self.shard.placed)
         self.shard.placed = 0
-        if self._is_settling:
-            self._note(settings.servers)
+        self._note(settings.servers)  # before a checkpoint of so many can be whole
         self._now = Clock(self.shard.newest_use())
 
     @property
@@ -285,6 +283,8 @@ class Server:
                 self._hear_leader(message)
             else:
                 self._answer(peer, message)
+                if peer.role == "worker":  # its next message comes behind the answer: others have their turn
+                    return
 
     def _send(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
         peer.connection.send(header, arrays, TO_WORKER)
@@ -295,7 +295,8 @@ class Server:
         try:
             self._send(peer, header, arrays)
         except Closed:
-            self._drop(peer)
+            if peer is not self.leader:  # what server 0 said last is read first, and then its end
+                self._drop(peer)
 
     def _flush(self, peer: Peer) -> None:
         peer.connection.flush()
@@ -388,6 +389,8 @@ class Server:
             answer, arrays = act(self, peer, message)
         except (BadPush, BadIds, BadDefinition) as error:
             kind = NOT_FINITE if isinstance(error, NotFinite) else BAD
+            if isinstance(error, NoMemory) and self._moves.make_room():
+                kind = AGAIN
             answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
             self._send(peer, {"op": "answer", **answer}, arrays)
@@ -710,6 +713,7 @@ class Server:
         return None, {}
 
     def _moved(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
+        message.whole("move")
         self._moves.take_report(peer.index, message.header)
         return None, {}
 

@@ -58,6 +58,10 @@ class BadPush(ValueError):
     """A pull or a push that does not fit what the servers hold."""
 
 
+class NoMemory(BadPush):
+    """There is no memory for new rows."""
+
+
 class NotFinite(BadPush, FloatingPointError):
     """A gradient that is not finite."""
 
@@ -353,7 +357,7 @@ class Shard:
             return
         missing = table.missing(ids)
         if missing and missing * table.row_bytes > left:
-            raise BadPush(
+            raise NoMemory(
                 f"server {self.index} of {self.servers} has no memory for {missing:,} more rows of table {name!r}: it has"
                 f" {len(table):,}, of {table.row_bytes} bytes each, and {max(0, left) / 2**20:,.0f} MiB are left for rows;"
                 " give it more memory, more servers to share the rows, or the table a limit for rows that nobody uses (evict_unused)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 
@@ -10,6 +11,7 @@ from ..shard import BadPush
 from ..storage.checkpoints import journal_folder
 from ..storage.locks import is_left
 from ..storage.placements import job_name, note_servers
+from ..tables.memory import memory_left, release_memory
 from ..wire.connections import Closed
 from ..wire.messages import Malformed
 from .planning import Move, next_servers
@@ -27,10 +29,9 @@ if TYPE_CHECKING:
 
 _LAST_PART = 60.0  # s for the last records
 _LAST_LEAVES = 10.0  # s that a server which must end waits for those of higher indexes to leave with it
-_AGAIN = (
-    5.0,
-    300.0,
-)  # s until a move is tried again that has failed: the first time, and the longest; each time twice as long
+_FREED_WITHIN = 1.0  # s behind a move's end; its thread may still have memory
+# s until a move is tried again that has failed: the first time, and the longest; each time twice as long.
+_AGAIN = (5.0, 300.0)
 
 
 class Moves:
@@ -47,6 +48,8 @@ class Moves:
         self._is_failure_told = False  # of the sending
         self._lost: set[int] = set()  # servers that died when they were to leave
         self.is_broken = False  # a server that takes part is gone
+        self._lacks_memory = False  # for rows of workers, beside what is moved
+        self._ended = -math.inf  # when the last move did
         self.is_due = False  # a server came, or must leave
 
     @property
@@ -84,6 +87,12 @@ class Moves:
         if self._sending is not None:
             self._sending.log(header, arrays)
 
+    def make_room(self) -> bool:
+        """Have the present move given up, since workers need its memory; tell whether there is one, or was until now."""
+        self._lacks_memory = self.is_under_way
+        release_memory()
+        return self._lacks_memory or time.monotonic() < self._ended + _FREED_WITHIN
+
     def look(self, is_ready: bool) -> None:
         """Tell how far this server is; as server 0 begin a move, or end one that cannot go on. `is_ready`: one may begin."""
         if self.is_broken and self._led is not None:
@@ -94,11 +103,20 @@ class Moves:
             if "error" in report:
                 self._receiving = None
             self._report(report)
-        if (sending := self._sending) is not None and sending.error and not self._is_failure_told:
+        if self._sending is not None and not self._is_failure_told and (why := self._sending.error or self._lack()):
             self._is_failure_told = True
-            self._report({"op": "moved", "move": sending.move, "error": sending.error})
+            self._report({"op": "moved", "move": self._sending.move, "error": why})
         if self.is_due and self._led is None and is_ready and time.monotonic() >= self._not_before:
             self._plan()
+
+    def _lack(self) -> str:
+        """Say what memory this server lacks for a move; "": none."""
+        if not self._lacks_memory and memory_left() >= 0:
+            return ""
+        left = max(0, memory_left()) / 2**20
+        return (
+            f"server {self._host.settings.index} has no memory for the move beside its rows: {left:,.0f} MiB are left"
+        )
 
     def _report(self, report: Plain) -> None:
         if self._host.settings.index == 0:
@@ -164,7 +182,11 @@ class Moves:
             self._receiving.cancel()  # it may wait for this very thread, and is not waited for
         if self._sending is not None:
             self._sending.cancel()
-        self._led = self._sending = self._receiving = None
+        if self.is_under_way:
+            self._ended = time.monotonic()
+            self._led = self._sending = self._receiving = None
+            release_memory()
+        self._lacks_memory = False
 
     def is_sending(self, number: int) -> bool:
         """Tell whether this server has come to a move's beginning."""

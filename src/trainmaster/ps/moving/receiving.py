@@ -140,9 +140,10 @@ class Receiving(threading.Thread):
             self._go_on()
 
     def _check_room(self, header: Plain, message: Message) -> None:
-        if header["op"] == "rows" and message.payload > memory_left():
+        if header["op"] == "rows" and message.payload > (left := memory_left()):
             raise MemoryError(
-                f"server {self._building.index} of {self.servers} has no memory for the rows that it would get beside those that it has"
+                f"server {self._building.index} of {self.servers} has no memory for the rows that it would get beside those that it has:"
+                f" {message.payload / 2**20:,.0f} MiB of them come next, and {max(0, left) / 2**20:,.0f} MiB are left for rows"
             )
 
     def _go_on(self) -> None:

@@ -16,8 +16,9 @@ def job_name(token: str) -> str:
 
 
 def note_servers(directory: str, index: int, job: str, told_servers: int, servers: int) -> None:
-    """Note how many servers a job has whose command says `told_servers`; 0: server `index` is none of them. Where there is a directory."""
-    if not directory:
+    """Note how many servers a job has whose command says `told_servers`, where its directory does not tell yet. 0: this server is none."""
+    noted = servers or min(told_servers, index)
+    if not directory or present_servers(directory, index, job, told_servers) == noted:
         return
     path = _path(directory, index)
     os.makedirs(os.path.dirname(path), exist_ok=True)
