@@ -274,7 +274,7 @@ def test_rows_of_workers_come_before_a_move_where_memory_is_short(
             client.push(client.version, rows={"wide": (rows[-1000:] + pushes // 4 * 100, gradients)})
             pushes += 1
         assert "has no memory for" in group.log(0)
-        client.pull(rows={"wide": numpy.arange(2**15, 2**15 + 8000)})
+        client.pull(rows={"wide": numpy.arange(2**15, 2**15 + 2000)})
         assert client.status()[0]["applied"] == pushes
 
 

@@ -280,7 +280,6 @@ def test_malformed_messages_of_those_inside_end_their_connection_alone(tmp_path:
             {"op": "draft", "step": 1, "base": -1},
             {"op": "pull", "dense": 7, "at_least": 0},
             {"op": "region", "direction": "to-server", "size": 4096},
-            {"op": "moved"},
             {"op": "pull", "dense": None, "at_least": 0, "arrays": [["ids:user", "i8", [10**9]]]},
             {"op": "pull", "dense": None, "at_least": 0, "arrays": [["ids:user", "O", [1]]]},
         ):

@@ -109,10 +109,10 @@ class Server:
         self._saving, self._views, self._moves = Saving(self), Views(self), Moves(self)
         self.shard = self._restored() if shard is None else self._arrived(shard)
         self.shard.room = memory_left
-        if self.shard.placed not in (0, settings.servers):  # its former process ended behind a move
+        servers, self.shard.placed = self.shard.placed, 0
+        if servers not in (0, settings.servers):  # its former process ended behind a move
             self._close()
-            raise Renumbered(self.shard.placed)
-        self.shard.placed = 0
+            raise Renumbered(servers)
         self._note(settings.servers)  # before a checkpoint of so many can be whole
         self._now = Clock(self.shard.newest_use())
 
