@@ -464,8 +464,8 @@ class Servers:
                 if time.monotonic() > deadline:
                     raise ServerGone(
                         f"parameter server {link.index} has not answered for {self._patience:g} s ({error}): it has ended or hangs, or"
-                        " the network to it is cut; what it has printed says more. One that was killed while it was to leave comes back, with"
-                        " its rows, where `tm scale` asks for the former number of servers"
+                        " the network to it is cut; what it has printed says more. One that was killed while it was to leave comes back,"
+                        " with its rows, where `tm scale` asks for the former number of servers"
                     )
                 self._check_number(link)
                 if time.monotonic() > began + _SHOWN_AFTER:
