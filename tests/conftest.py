@@ -41,7 +41,7 @@ KUBERNETES = "kubernetes"
 _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
-HADOOP = "hadoop"
+BROWSER, HADOOP = "browser", "hadoop"
 SPREAD = (HADOOP, "netns")  # groups whose full tests are for all workers of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
@@ -94,12 +94,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         for group in _groups(item):
+            if group == BROWSER and _is_short(config):
+                group = KUBERNETES  # whose pods come with links, at each of which Chromium ends its requests
             if _is_together(group, config) and not item.nodeid.endswith(f"@{group}"):
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
 
 
 def _is_together(group: str, config: pytest.Config) -> bool:
-    return group not in SPREAD or config.option.markexpr.startswith("not full")
+    return group not in SPREAD or _is_short(config)
+
+
+def _is_short(config: pytest.Config) -> bool:
+    return str(config.option.markexpr).startswith("not full")
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
