@@ -162,7 +162,10 @@ def test_servers_begin_from_a_former_job_s_wherever_its_checkpoints_lie(engine: 
     training = ["--training_data", engine.place("data"), "--checkpoint_dir_for_init", (engine.folder / "kept").as_uri()]
     printed = run(engine, "train", *model, *training, *validation)
     assert f"going on from version {version} of the parameter servers" in printed
-    assert f"Evaluation metrics[step={version + RECORDS // 40}]" in printed
+    last = re.findall(r"Evaluation metrics\[step=(\d+)\]", printed)[-1]
+    assert int(last) - version in (RECORDS // 40, RECORDS // 40 + 1), (
+        "each of two workers may end with a part of a batch"
+    )
     missing = f"there/version-{version}/variables-1-of-2.ckpt"
     engine.remove(missing)
     refused = engine.tm(
