@@ -6,9 +6,9 @@ One server process and one client process, a table of 1M rows of 16 float32 with
 differ from each other. The seconds are the server's own of a processor (user and system), as /proc has them: the client shares the
 machine. The note has rows by the clock. The server keeps a log of the pushes, unless the figure says so.
 
-Then 1 GB of tables is checkpointed while pushes go on: once as training has them, each behind some 0.1 s of the worker's own work, and
-once without a pause. The stall is the time of all these pushes beyond the mean of those before and after, and that of the request. The
-peer writes the same file in a process that does nothing else meanwhile.
+Then 1 GB of tables is checkpointed while pushes of other rows each time go on: once as training has them, each behind 0.1 s of the
+worker's own work, which takes a core, and once without a pause. The stall is the time of all these pushes beyond the mean of those before
+and after, and that of the request. The peer writes the same file in a process that does nothing else meanwhile.
 
 At last a server is killed while two clients push, and begun again at once. The time is that until both clients had another push
 acknowledged, less that in which another process loads the server's share.
@@ -43,6 +43,7 @@ from trainmaster.ps.storage.checkpoints import Share, load_share, manifests
 
 ROWS, DIMENSION, BATCH, BATCHES = 1_000_000, 16, 26 * 512, 60
 WANTED = {"pulled": 2.0, "pushed": 1.0}  # million rows/s of a core
+OWN_WORK = 0.1  # s of a worker between two pushes
 LARGE = 5_000_000  # rows of 192 bytes: 1 GB
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -145,23 +146,25 @@ def stalls(certificate: str, key: str) -> tuple[Stall, Stall, float]:
         ids = fill(client, LARGE)
         generator = numpy.random.default_rng(8)
         gradients = some_gradients(BATCH)
-        batches = [generator.choice(ids, BATCH, replace=False) for _ in range(60)]
 
-        def push(number: int, has_pause: bool) -> float:
-            batch = generator.choice(ids, BATCH, replace=False) if has_pause else batches[number % len(batches)]
+        def push(has_pause: bool) -> float:
+            batch = generator.choice(ids, BATCH, replace=False)
+            begin = time.perf_counter()
+            while has_pause and time.perf_counter() < begin + OWN_WORK:
+                generator.random(10_000)
             begin = time.perf_counter()
             client.push(client.version, rows={"table": (batch, gradients)})
             return time.perf_counter() - begin
 
         def stall(has_pause: bool) -> Stall:
-            usual = [push(number, has_pause) for number in range(40)]
+            usual = [push(has_pause) for _ in range(40)]
             begin = time.perf_counter()
             version = client.checkpoint()
             requested = time.perf_counter() - begin
             beside = []
             while client.status()[0]["completed"] < version:
-                beside.append(push(len(beside), has_pause))
-            usual += [push(number, has_pause) for number in range(40)]
+                beside.append(push(has_pause))
+            usual += [push(has_pause) for _ in range(40)]
             lost = requested + sum(beside) - len(beside) * statistics.mean(usual)
             return Stall(max(1e-3, lost), max([requested, *beside]), statistics.mean(usual))
 
