@@ -142,6 +142,33 @@ def test_the_rows_of_a_server_that_is_killed_while_it_leaves_are_trained_on(engi
 
 
 @pytest.mark.full
+def test_numbers_of_servers_that_follow_each_other_at_once_end_in_the_last_one(engine: Engine) -> None:
+    job = submitted(engine, "torch_clicks", {"evaluation_steps": 400}, epochs=60)
+    job.until_line("step=", "worker:1")
+    for servers in (3, 1, 2, 2):
+        assert engine.tm("scale", job.id, f"ps={servers}").returncode == 0
+    for servers in (0, 4):
+        refused = engine.tm("scale", job.id, f"ps={servers}")
+        assert refused.returncode == 2
+        assert f"ps has 1 to 3 members (replicas), and cannot have {servers}" in refused.stderr
+    job.until_line("server 0 of 2 serves version", "ps:0")
+    job.succeeded(LIMIT)
+    assert counted(engine, job) == 60 * RECORDS
+    assert metric(job) > 0.85
+
+
+@pytest.mark.full
+def test_a_job_may_be_killed_while_rows_move(engine: Engine) -> None:
+    """The engine's check of what is left finds no process, no socket and no shared memory of it."""
+    job = submitted(engine, "torch_clicks", {}, epochs=60)
+    job.until_line("step=", "worker:1")
+    assert engine.tm("scale", job.id, "ps=3").returncode == 0
+    job.until_line("rows are moved", "ps:0")
+    assert engine.tm("kill", job.id).returncode == 0
+    assert job.end(LIMIT)["state"] == "killed"
+
+
+@pytest.mark.full
 def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine) -> None:
     flags = {"loss": "steep_loss", "checkpoint_steps": 2}
     job = submitted(engine, "torch_clicks", flags, workers=1, servers=2)
