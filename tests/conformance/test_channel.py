@@ -173,7 +173,8 @@ def test_an_agent_that_joins_twice_has_its_first_connection_closed_and_late_repo
     job = engine.submit(workers("echo $TRAINMASTER_ATTEMPT; sleep 1000", 1, restart={"scope": "task", "limit": 9}))
     job.until_line("1")
     assert engine.tm("kill", job.id, "worker:0").returncode == 0
-    job.until_line("2")
+    # The state, and not what is printed: an agent that is stopped before it has reported its program never does.
+    until(lambda: (job.task("worker:0")["attempt"], job.task("worker:0")["state"]) == (2, "running"), what=job.said)
     (agent,) = [mark.process for mark in processes_of(job.id) if mark.kind == processes.AGENT]
     assert processes.send(agent, signal.SIGSTOP), "it would take its place again"
     hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 2, "epoch": 1, "attempt": 2}

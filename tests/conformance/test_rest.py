@@ -31,6 +31,7 @@ def job(engine: Engine) -> Iterator[Submitted]:
     submitted = engine.submit(workers("echo ready; while :; do sleep 0.1; done", 2))
     for task in ("worker:0", "worker:1"):
         submitted.until_line("ready", task)
+    submitted.until_status("running tasks", lambda status: all(task["state"] == "running" for task in status["tasks"]))
     yield submitted
     assert ask(submitted, "/api/v1/jobs/{job}/actions/kill", "POST", {"by": "ann"})[0] == 200
     status = submitted.end()
