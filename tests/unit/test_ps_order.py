@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -14,8 +13,6 @@ from trainmaster.ps.optimizers import SGD
 from trainmaster.ps.order import LATE, STALE, UNKNOWN, decide
 from trainmaster.ps.shard import BadPush, Draft, LostDraft, Shard
 from trainmaster.ps.specification import BadDefinition, Definition, TableSpec, Updates, definition_of, optimizer_of
-from trainmaster.ps.views import Views
-from trainmaster.ps.wire.connections import Message
 
 SERVERS, TASKS = 3, ("a", "b")
 NOBODY: dict[str, Any] = {}
@@ -207,21 +204,3 @@ def test_a_bad_definition_is_refused(changes: dict[str, Any], message: str) -> N
 def test_an_optimizer_is_one_already_or_made_by_name() -> None:
     assert optimizer_of(SGD(0.5)) == SGD(0.5)
     assert optimizer_of({"name": "SGD", "momentum": 0.9}) == SGD(momentum=0.9)
-
-
-def test_the_view_of_a_worker_that_has_gone_is_forgotten() -> None:
-    told: list[Any] = []
-    leader = SimpleNamespace(settings=SimpleNamespace(index=0, servers=3), leader=None)
-    follower = SimpleNamespace(
-        settings=SimpleNamespace(index=1, servers=3), leader="server 0", tell=lambda peer, header: told.append(header)
-    )
-    views, others = Views(leader), Views(follower)  # type: ignore[arg-type]
-    worker: Any = SimpleNamespace(role="worker")
-    for each in (views, others):
-        assert each.holds(worker, Message({"op": "pull", "view": "v"}, {}, 0))
-    views.lose(worker)
-    assert not views._holders
-    others.lose(worker)
-    for header in told:  # that the follower holds it comes late
-        views.take_hold(1, header["view"], header.get("is_lost", False))
-    assert not views._holders

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import selectors
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ from .wire.messages import AGAIN, BAD, MOVED, NOT_FINITE, Malformed, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from typing import Any
 
@@ -57,6 +58,7 @@ PATIENCE = 600.0  # s
 _SEEDED = 2**16  # rows that are sent at once
 _PAUSES = (0.01, 0.1)  # s between tries to connect: the first and the longest
 _ERRORS: dict[Any, type[Exception]] = {BAD: BadRequest, NOT_FINITE: FloatingPointError}  # by the kind of an answer
+_AT_ONCE = 0.001  # s, for an answer that has not come in time
 _SHOWN_AFTER = 1.0  # s of them, before the worker's status says what it waits for
 
 
@@ -500,7 +502,7 @@ def _ask_once(
             lost.append((link, request, error))
             if is_together:
                 return lost
-    for link, request in pending:
+    for link, request in _as_they_answer(pending, limit) if is_together else pending:
         if link.is_open:
             try:
                 answers[link.index] = link.receive()
@@ -512,6 +514,23 @@ def _ask_once(
                 if is_together:
                     return lost
     return lost
+
+
+def _as_they_answer(pending: Sequence[tuple[_Link, Request]], limit: float) -> Iterator[tuple[_Link, Request]]:
+    """Yield each request whose link has something to read: an answer, or its end, for which the others may wait in vain. Behind `limit` s
+    without any, yield one that times out.
+    """
+    with selectors.DefaultSelector() as selector:
+        for link, request in pending:
+            selector.register(link.open().socket, selectors.EVENT_READ, (link, request))
+        while selector.get_map():
+            ready = [key.data for key, _ in selector.select(limit)]
+            if not ready:
+                ready = [next(iter(selector.get_map().values())).data]
+                ready[0][0].open().socket.settimeout(_AT_ONCE)
+            for link, request in ready:
+                selector.unregister(link.open().socket)
+                yield link, request
 
 
 class _Link:

@@ -637,6 +637,7 @@ class Server:
             self._send(peer, header, self.shard.initial)
         for entry in entries:
             self._send(peer, entry)
+        self._views.give_up()  # its former process may have held one
         self._retry_waiting()
         return None, {}
 
@@ -769,9 +770,8 @@ class Server:
         self._selector.close()
         self._saving.close()
         self._end_journal()
-        self.shard = Shard(
-            self.settings.index, self.settings.servers
-        )  # a placement's rows end with it, not when memory is collected
+        # A placement's rows end with it, and not when memory is collected.
+        self.shard = Shard(self.settings.index, self.settings.servers)
 
 
 _WORKER, _SERVER = ("worker",), ("server", "follower")

@@ -20,7 +20,7 @@ class Views:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._present = ""  # the view that is being answered
-        self._held: list[tuple[Peer, Message]] = []
+        self._held: list[tuple[str, Peer, Message]] = []
         self._holders: dict[str, set[int]] = {}  # of server 0: by view, the servers that hold a pull
 
     def holds(self, peer: Peer, message: Message) -> bool:
@@ -28,7 +28,7 @@ class Views:
         view = str(message.header.get("view", ""))
         if view in ("", self._present):
             return False
-        self._held.append((peer, message))
+        self._held.append((view, peer, message))
         if self._host.settings.index == 0:
             self.take_hold(0, view)
         elif self._host.leader is not None:
@@ -49,26 +49,29 @@ class Views:
 
     def answer(self, view: str) -> None:
         """Answer the pulls of a view, as its entry is handled."""
-        due = [(peer, message) for peer, message in self._held if message.header["view"] == view]
-        self._held = [waiting for waiting in self._held if waiting not in due]
+        due = [waiting for waiting in self._held if waiting[0] == view]
+        self._held = [waiting for waiting in self._held if waiting[0] != view]
         self._present = view
-        for peer, message in due:
+        for _, peer, message in due:
             self._host.answer(peer, message)
         self._present = ""
 
     def give_up(self) -> None:
-        """Have all that is held asked for again: a server is away."""
-        waiting, self._held, self._holders = self._held, [], {}
-        for peer, _ in waiting:
+        """Have all that is held asked for again: a server is away, or was."""
+        waiting, self._held = self._held, []
+        for view, peer, _ in waiting:
+            self._holders.pop(view, None)
             self._host.tell(peer, {"op": "answer", "error": "another server is away", "kind": AGAIN})
 
     def lose(self, peer: Peer) -> None:
-        """Drop what a peer asked for that is gone, on server 0 too; where it was a server, give up all."""
-        lost = [message.header["view"] for other, message in self._held if other is peer]
-        self._held = [(other, message) for other, message in self._held if other is not peer]
-        for view in lost:
-            self._holders.pop(str(view), None)
+        """Drop what a peer asked for that is gone, on server 0 too; where it was a server, what it held, and give up all."""
+        lost = [waiting for waiting in self._held if waiting[1] is peer]
+        self._held = [waiting for waiting in self._held if waiting[1] is not peer]
+        for view, _, _ in lost:
+            self._holders.pop(view, None)
             if self._host.leader is not None:
                 self._host.tell(self._host.leader, {"op": "holds", "view": view, "is_lost": True})
         if peer.role in ("follower", "leader"):
+            others = {view: holders - {peer.index} for view, holders in self._holders.items()}
+            self._holders = {view: holders for view, holders in others.items() if holders}
             self.give_up()
