@@ -13,6 +13,8 @@ PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
 PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 # A short test waits for a third of its time, so two for each core keep all cores busy.
 SHORT_PARALLEL := -n $(shell cores=$$(nproc); echo $$(( cores < 4 ? 2 * cores : 8 ))) --dist loadgroup
+# Tests of what the code looks like, which `make check` runs, and `make test` does not run again.
+CHECKS := tests/unit/test_imports.py tests/unit/test_house.py
 STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -87,7 +89,7 @@ unit: setup
 
 test: frameworks s3server hadoop kubernetes spark
 	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
-	$(PYTEST) $(SHORT_PARALLEL) tests
+	$(PYTEST) $(SHORT_PARALLEL) $(addprefix --ignore=,$(CHECKS)) tests
 
 # FULL_ARGS: .ci/run chooses some of them.
 test-full: test
@@ -102,7 +104,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(PYTEST) tests/unit/test_imports.py tests/unit/test_house.py
+	$(PYTEST) $(CHECKS)
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

@@ -85,6 +85,7 @@ class Run:
         assert audited["ok"], audited
 
 
+@pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_survivors_go_on_in_the_same_processes_and_newcomers_come_in(engine: Engine) -> None:
     run = Run(engine)

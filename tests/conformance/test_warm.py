@@ -125,6 +125,7 @@ def kill(job: Submitted, attempt: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_killed_ddp_program_begins_again_warm_and_sees_what_a_cold_one_sees(engine: Engine, job: Submitted) -> None:
     cold = [look(job, 1, index) for index in range(2)]
     for index in range(2):

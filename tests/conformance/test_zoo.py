@@ -45,10 +45,8 @@ def printed(job: Submitted, begin: str, *places: tuple[str, int]) -> list[str]:
     return [line for task, attempt in places for line in job.lines(task, attempt) if line.startswith(begin)]
 
 
-@pytest.mark.parametrize(
-    ("model", "export"),
-    [("torch_lines", "model.pt"), pytest.param("keras_lines", "model.keras", marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("model", "export"), [("torch_lines", "model.pt"), ("keras_lines", "model.keras")])
 def test_all_members_train_one_model_and_a_killed_one_comes_back(engine: Engine, model: str, export: str) -> None:
     validation = {"validation": {"url": engine.place("data"), "as": "download", "split": "whole"}}
     flags = {

@@ -195,7 +195,8 @@ def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
         (["run", "--dry-run", "--set", "environment.archive=sftp://h/x.zip", "--", "true"], "is a file, not a URL"),
         (["run", "--dry-run", "--storage", "hfds://b/x", "--", "true"], "did you mean hdfs://?"),
         (["run", "--storage", "hdfs:///x", "--", "true"], "  storage: hdfs:///x   (flag --storage)"),
-        (["run", "--storage", "good.yaml/jobs", "--", "true"], "good.yaml is no folder"),
+        (["run", "--storage", "good.yaml/jobs", "--", "true"], "good.yaml is not a directory"),
+        (["run", "--set", "checkpoint={path: c, url: good.yaml/x}", "--", "true"], "good.yaml is not a directory"),
     ],
 )
 def test_bad_input_starts_nothing(

@@ -616,6 +616,8 @@ def test_servers_keep_their_files_where_all_of_them_see_them_or_in_their_contain
     here = job(SERVERS, "--checkpoint_dir=kept")
     assert {value(here, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {str(zoo / "kept")}
     assert value(here, "checkpoint") is None
+    (zoo / "taken").touch()
+    assert f"nothing can be kept there: {zoo}/taken is not a directory" in refused("--checkpoint_dir=taken/x", SERVERS)
 
 
 def keep_checkpoint(folder: Path, servers: int) -> None:

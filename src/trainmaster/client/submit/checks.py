@@ -12,6 +12,7 @@ from trainmaster.client.jobs.places import URL
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP, Job
 from trainmaster.engines.registry import engine, is_mount
+from trainmaster.runtime.folders import reason_unwritable
 from trainmaster.runtime.formats import is_table
 
 
@@ -26,8 +27,11 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
         engine(name, f"engines.{name}")
     where.check(job)
     _check_schemes(job)
-    if job.storage and where.on_this_machine:
-        _check_storage(job.storage)
+    if where.on_this_machine:
+        checkpoints = job.checkpoint.url if job.checkpoint is not None else ""
+        for key, url in (("storage", job.storage), ("checkpoint.url", checkpoints)):
+            if url:
+                _check_folder(key, url, probe)
     _check_inputs(job, where, described)
     if job.outputs:
         from trainmaster.data.checks import check_outputs
@@ -77,24 +81,17 @@ def _check_namenode(storage: str) -> None:
         raise
 
 
-def _check_storage(url: str) -> None:
-    """Raise BadInput where a path of this machine can be no storage: a master would wait for it to come back."""
+def _check_folder(key: str, url: str, probe: bool) -> None:
+    """Raise BadInput where nothing can be kept at a path of this machine: a master would wait, and programs run without checkpoints."""
     from trainmaster.data.store.stores import local_path
 
-    if (path := local_path(url)) is None:
-        return
-    existing = Path(path)
-    while not os.path.lexists(existing):
-        existing = existing.parent
-    if not existing.is_dir():
-        problem, mend = f"{existing} is no folder", "name a folder"
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        problem, mend = f"nothing can be written to {existing}", "check the permissions there, or name another folder"
-    else:
-        return
-    raise BadInput(
-        f"the job's storage cannot be made: {problem}", place=f"storage: {url}", mend=mend, anchor="storage-url"
-    )
+    if (path := local_path(url)) is not None and (reason := reason_unwritable(path, is_tried=probe)):
+        raise BadInput(
+            f"nothing can be kept there: {reason}",
+            place=f"{key}: {url}",
+            mend="check the permissions there, or name another folder",
+            anchor="storage-url",
+        )
 
 
 def _check_inputs(job: Job, where: Backend, described: Job) -> None:

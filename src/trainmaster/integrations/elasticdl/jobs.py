@@ -38,6 +38,7 @@ from trainmaster.integrations.dialect import (
 )
 from trainmaster.integrations.elasticdl import formers, values
 from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
+from trainmaster.runtime.folders import reason_unwritable
 
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by programs alone
 Words = Mapping[str, Said]  # flag -> its value, of those that were written
@@ -581,8 +582,15 @@ class _Builder:
                 f"servers keep their checkpoints in a directory, and {self._text('checkpoint_dir')} is none that every node sees",
                 "name one, as file://PATH, or leave it out: each server's are in its container then",
             )
+        path = url.removeprefix("file://")
+        if self.is_here and (reason := reason_unwritable(path, is_tried=False)):
+            raise self._refused(
+                "checkpoint_dir",
+                f"nothing can be kept there: {reason}",
+                "check the permissions, or name another directory",
+            )
         for role in ("ps", "worker"):  # by it workers find servers in new containers
-            self._set(("roles", role, "env", DIRECTORY), url.removeprefix("file://"), self.words["checkpoint_dir"])
+            self._set(("roles", role, "env", DIRECTORY), path, self.words["checkpoint_dir"])
 
     def _is_without_storage(self) -> bool:
         """Tell whether the job has no place for checkpoints unless the user names one."""
