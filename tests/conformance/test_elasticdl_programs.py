@@ -15,7 +15,7 @@ from trainmaster.core.errors import TrainmasterError
 
 SERVICE = """
     import os, signal
-    from trainmaster.runtime import task
+    from trainmaster.runtime import barrier, task
     from trainmaster.elasticdl.data_shards import build_data_shard_service
 
     service = build_data_shard_service(batch_size=10, num_epochs=2, dataset_size=1000)
@@ -25,8 +25,10 @@ SERVICE = """
             batches += 1
             for record in range(first, min(first + 10, shard.end)):
                 print("record", record, flush=True)
-            if task().index == 0 and task().attempt == 1 and batches == 23:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if task().attempt == 1 and batches == 23:
+                barrier("both read")
+                if task().index == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
             service.report_batch_done()
     print("epoch", service.get_current_epoch())
 """

@@ -226,13 +226,31 @@ def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: E
         )
 
 
+# Worker 0 leaves enough records for worker 1 to die of.
+MEETING = """
+
+from trainmaster import runtime
+
+
+class Meeting(Dying):
+    def on_train_batch_end(self, batch, logs=None):
+        if self.count == 3 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+            runtime.barrier("both train")
+        super().on_train_batch_end(batch, logs)
+
+
+def callbacks():
+    return [Meeting()]
+"""
+
+
 def test_workers_share_the_records_of_a_reader_of_the_model_file_s_own(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The submitter counts them, the master gives out their numbers, and each worker's reader reads what it gets, though one is killed."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert engine.tm("zoo", "init", "zoo").returncode == 0
-    engine.write("zoo/points/own.py", OWN)
+    engine.write("zoo/points/own.py", OWN + MEETING)
     model = ["--model_zoo", "zoo", "--model_def", "points.own.custom_model", "--minibatch_size", "8"]
     model += ["--num_minibatches_per_task", "3", "--num_workers", "2", "--set", "roles.worker.replicas=2"]
     training = ["--training_data", "nowhere", "--num_ps_pods", "1", "--num_epochs", "6"]

@@ -20,8 +20,10 @@ READ_AND_DIE = python("""
     me = runtime.task()
     for number, row in enumerate(runtime.shards("train", batch=1), 1):
         print("row", row["id"], row["label"], flush=True)
-        if me.index == 0 and me.attempt == 1 and number == 700:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if me.attempt == 1 and number == 700:
+            runtime.barrier("both read")
+            if me.index == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 """)
 READ = python("""
     from trainmaster import runtime
