@@ -73,6 +73,7 @@ from pyspark import SparkConf, SparkContext
 import trainmaster.spark
 conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4")
 conf.set("spark.executor.memory", "512m").set("spark.driver.memory", "512m")
+conf.set("spark.standalone.executorRemoveDelayOnDisconnection", "60s")  # its end is told by the master, however slow the machine is
 for name, value in json.loads(sys.argv[2]).items():
     conf.set(name, value)
 context = SparkContext(conf=conf)

@@ -41,7 +41,7 @@ READ = python("""
 SLOWLY = [*READ[:-1], READ[-1].replace("sleep(0.004)", "sleep(0.03)")]
 
 
-def jobs(engine: Local, scope: str, read: list[str] = READ, replicas: Any = None) -> Submitted:
+def jobs(engine: Local, scope: str, read: list[str] = READ, replicas: Any = None, grace: str = "5s") -> Submitted:
     for number in range(FILES):
         engine.write(f"data/{number:03}.txt", "".join(f"{number} {line}\n" for line in range(LINES)))
     (engine.folder / "read").mkdir()
@@ -54,7 +54,7 @@ def jobs(engine: Local, scope: str, read: list[str] = READ, replicas: Any = None
     framework = "pytorch" if scope == "group" else "generic"
     inputs = {"train": {"url": "data", "as": "shards"}}
     return engine.submit(
-        {"worker": one}, framework=framework, inputs=inputs, scale={"every": "1s"}, timeouts={"grace": "5s"}
+        {"worker": one}, framework=framework, inputs=inputs, scale={"every": "1s"}, timeouts={"grace": grace}
     )
 
 
@@ -153,7 +153,7 @@ def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], w
 def test_a_cut_within_the_grace_is_not_noticed_and_a_longer_one_costs_an_attempt(
     engine: Local, seconds: str, attempt: int
 ) -> None:
-    job = jobs(engine, "task", SLOWLY, 2)
+    job = jobs(engine, "task", SLOWLY, 2, grace="15s")
     job.until_status("both run", lambda status: [task["state"] for task in status["tasks"]] == ["running"] * 2)
     done = engine.tm("chaos", job.id, "--fault", "cut", "--lasting", seconds, "--every", "1ms", "--for", "1s")
     assert f"for {seconds.removesuffix('s')} s" in done.stdout, (done.stdout, done.stderr)

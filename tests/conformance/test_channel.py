@@ -175,7 +175,12 @@ def test_an_agent_that_joins_twice_has_its_first_connection_closed_and_late_repo
     assert engine.tm("kill", job.id, "worker:0").returncode == 0
     # The state, and not what is printed: an agent that is stopped before it has reported its program never does.
     until(lambda: (job.task("worker:0")["attempt"], job.task("worker:0")["state"]) == (2, "running"), what=job.said)
-    (agent,) = [mark.process for mark in processes_of(job.id) if mark.kind == processes.AGENT]
+
+    def agents() -> list[processes.Process]:
+        return [mark.process for mark in processes_of(job.id) if mark.kind == processes.AGENT]
+
+    until(lambda: len(agents()) == 1, what="the end of the first one")
+    (agent,) = agents()
     assert processes.send(agent, signal.SIGSTOP), "it would take its place again"
     hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 2, "epoch": 1, "attempt": 2}
     with websocket(job, f"Bearer {token(job)}") as first, websocket(job, f"Bearer {token(job)}") as second:

@@ -272,6 +272,8 @@ def test_a_group_that_hangs_shows_the_stacks_of_all_and_is_formed_anew(engine: E
                 pass  # it spins while it waits, as NCCL does
 
         rank = int(os.environ["RANK"])
+        with runtime.phase("staging"):  # no stall, as long as the other one is still to begin
+            runtime.barrier("both are there")
         for step in range(3):
             runtime.progress(step=step)
         collective(rank)

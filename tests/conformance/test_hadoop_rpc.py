@@ -126,7 +126,7 @@ def test_one_that_dies_fails_what_waits_at_once_and_is_found_again(hadoop: Clust
             for error in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(error, Unreachable)
                 assert error.sent
-            assert time.monotonic() - killed < 5
+            assert time.monotonic() - killed < 30  # of 60 that a call may take
             await until_async(refused, what="a port that nobody listens on")  # the kernel takes a moment to close it
             await asyncio.to_thread(daemon.start)
             assert await again >= 0, "a call that only reads goes on where the server comes back"

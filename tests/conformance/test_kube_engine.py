@@ -249,13 +249,11 @@ def test_a_pod_that_is_taken_away_is_warned_first(kubernetes: Cluster, way: str)
             pod = await seat.runs("worker:0")
             name = pod["metadata"]["name"]
             await (seat.client.delete(PODS, name) if way == "deleted" else seat.client.evict(name))
-            clock = asyncio.get_running_loop().time
-            begun = clock()
             warned = await seat.hears(Warned, "worker:0")
-            assert clock() - begun < 2.0  # 0.2 s on a machine that has nothing else to do
             assert (warned.seconds, warned.reason) == (5.0, "killed-by-engine")
             ended = await seat.hears(ContainerExited, "worker:0")
             assert (ended.status, ended.reason) == (9, "killed-by-engine")
+            assert seat.told.index(warned) < seat.told.index(ended)
             assert ("evicted" if way == "evicted" else name) in ended.figures["detail"]
 
     asyncio.run(scenario())

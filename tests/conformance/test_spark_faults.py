@@ -206,7 +206,7 @@ def own_application(driver: Driver, folder: Path, properties: dict[str, str], **
 def test_executors_that_spark_excludes_are_waited_for(driver: Driver, tmp_path: Path) -> None:
     names = {
         "enabled": "true",
-        "timeout": "20s",
+        "timeout": "60s",
         "application.maxFailedTasksPerExecutor": "1",
         "stage.maxFailedTasksPerExecutor": "9",
     }

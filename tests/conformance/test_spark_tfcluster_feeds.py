@@ -293,7 +293,7 @@ def test_training(outcome: dict[str, Any]) -> None:
     assert out["never"] < 60
     assert out["failed"]["type"] == "JobFailed"
     assert "RuntimeError: no such digit" in out["failed"]["words"]
-    assert out["failed"]["raised"] - moment(out["failed"]) < 20  # 2.5 s at a load of 20
+    assert out["failed"]["raised"] - moment(out["failed"]) < 100  # 2.5 s at a load of 20
     assert "no such digit" in out["failed at shutdown"]["words"]
     assert "tasks of jobs take all slots of the application" in out["no slot"]["words"]
     assert "eval_node needs functions that read their data" in out["mode"]["words"]
@@ -318,8 +318,8 @@ def test_inference(outcome: dict[str, Any]) -> None:
     assert "read it with train_mode=False" in out["no results"]["words"]
     for error in out["broken"]:
         assert "RuntimeError: no such digit, at " in error["words"]
-    assert out["broken"][0]["raised"] - moment(out["broken"][0]) < 20
-    assert out["broken"][1]["took"] < 20
+    assert out["broken"][0]["raised"] - moment(out["broken"][0]) < 100
+    assert out["broken"][1]["took"] < 100
 
 
 def test_streams(outcome: dict[str, Any]) -> None:
@@ -328,12 +328,12 @@ def test_streams(outcome: dict[str, Any]) -> None:
     first, second = out["stream"]
     assert len(first) == len(second)
     assert len({*first, *second}) == len(first) + len(second) >= 400
-    assert out["stream took"] < 60
+    assert out["stream took"] < 300
     assert sorted(out["structured"]) == list(range(300))
     for error in out["failed stream"], out["failed query"]:
         assert error["type"] == "JobFailed"
         assert "RuntimeError: no such digit, at " in error["words"]
-        assert error["raised"] - moment(error) < 30
+        assert error["raised"] - moment(error) < 150
     assert out["contexts"], "no StreamingContext is active"
     assert not out["active"], "no query is"
 

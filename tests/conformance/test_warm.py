@@ -17,7 +17,7 @@ from waiting import until
 from trainmaster.core.errors import TrainmasterError
 
 pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.needs("local-master")]
-LIMIT = 120.0  # s
+LIMIT = 600.0  # s
 
 # It trains with DDP, a checkpoint each step, and prints what it sees. RANK 1 waits for its SIGKILL in the first attempt.
 PROGRAM = r"""

@@ -36,6 +36,7 @@ CROWDED = Settings(
         f"{QUEUE}tight.maximum-capacity": "20",
         f"{QUEUE}low.user-limit-factor": "1",
         f"{QUEUE}few.maximum-am-resource-percent": "0.01",
+        "yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill": "15000",
         "yarn.nodemanager.admin-env.CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",  # what a driver would find: none is here
     },
 )
@@ -303,7 +304,7 @@ def test_a_container_that_is_about_to_be_taken_back_is_warned(yarn: Yarn) -> Non
     owner.until_line("has")
     taken = until(lambda: hog.told("attempt-written-off"), LIMIT, "the end of what was taken back")[0]
     told = next(event for event in hog.told("warned") if event["task"] == taken["task"])
-    assert (told["reason"], told["seconds"], taken["reason"]) == ("preempted", 4.0, "preempted")
+    assert (told["reason"], told["seconds"], taken["reason"]) == ("preempted", 15.0, "preempted")
     assert "warned" in hog.lines(taken["task"], 1)
     let_go(yarn, "enough")
     owner.succeeded()

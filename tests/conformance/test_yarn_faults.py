@@ -152,7 +152,7 @@ def kill_agent(yarn: Yarn, job: Submitted, task: str) -> None:
 def test_a_node_that_dies_with_the_resource_manager_never_comes_back(cluster: Cluster, yarn: Yarn) -> None:
     """Nobody tells of the end of its containers. Its tasks begin again on the other node, which holds one at a time beside the master."""
     roles = {"worker": sized(held(yarn), "1900MiB", 2)}
-    job = yarn.submit(roles, master=MASTER, timeouts={"grace": "5s"})
+    job = yarn.submit(roles, master=MASTER, timeouts={"grace": "20s"})
     for index in range(2):
         job.until_line("pid", f"worker:{index}")
     masters = os.readlink(f"/proc/{container_process(yarn.application(job), '', 'master')}/cwd")

@@ -109,8 +109,9 @@ def test_each_line_of_several_copies_names_its_copy_and_none_is_mixed(tmp_path: 
 
 def test_the_copies_and_the_recorded_error_of_a_job_are_shown(tmp_path: Path, home) -> None:
     error = json.dumps(RECORDED).replace("'", "")
-    fails = "if [ $TRAINMASTER_COPY = 1 ]; then cat error.json > $TORCHELASTIC_ERROR_FILE; exit 3; fi"
-    text = f'echo "copy $TRAINMASTER_COPY"; {fails}; sleep 60'
+    other = "until test -e zero; do sleep 0.02; done"
+    fails = f"if [ $TRAINMASTER_COPY = 1 ]; then {other}; cat error.json > $TORCHELASTIC_ERROR_FILE; exit 3; fi"
+    text = f'echo "copy $TRAINMASTER_COPY"; {fails}; touch zero; sleep 60'
     (tmp_path / "error.json").write_text(error)
     options = ("--processes", "2", "--set", "roles.worker.restart.scope=never", "--set", "roles.worker.stop.grace=0s")
     done = subprocess.run(

@@ -439,7 +439,7 @@ def test_an_order_of_a_newer_master_is_obeyed_and_a_malformed_one_ends_the_attem
 
 def test_a_prepare_command_is_stopped_as_the_role_says(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
-        master.begin(grace=1.0)
+        master.begin(grace=3.0)
         command = "trap 'echo as said; exit 1' INT; echo ready; while :; do sleep 0.02; done"
         stop = {"signal": "SIGINT", "grace": 20}
         await master.order("prepare", workdir="share", cwd=str(master.folder), prepare=command, stop=stop)
@@ -531,8 +531,7 @@ def test_progress_is_told_and_sampled(play: Callable[..., None]) -> None:
         master.begin()
         await master.start("echo 'reporter progress:0.25' >&2; exec sleep 1000")
         assert (await master.report("progress"))["value"] == 0.25
-        sample = await until_async(lambda: master.samples and master.samples[0])
-        assert sample["progress"] == 0.25
+        sample = await until_async(lambda: next((one for one in master.samples if one["progress"] == 0.25), None))
         assert sample["memory"] > 0
 
     play(act)
@@ -558,7 +557,7 @@ def test_a_program_survives_a_new_master_that_comes_within_the_grace(play: Calla
 
 def test_an_agent_without_a_master_ends_its_program_after_the_grace(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
-        master.begin(grace=1.0)
+        master.begin(grace=3.0)
         await master.start("exec sleep 1000", stop={"grace": 1})
         pid = (await master.report("started"))["pid"]
         os.unlink(master.socket)
@@ -576,7 +575,7 @@ def test_an_agent_whose_runtime_directory_is_gone_ends_its_program_after_the_gra
     async def act(master: Master) -> None:
         gone = await asyncio.create_subprocess_exec("true")
         await gone.wait()
-        master.begin(on_this_machine=True, memory_limit=BY_AGENT, grace=1.0, master_pid=gone.pid)
+        master.begin(on_this_machine=True, memory_limit=BY_AGENT, grace=3.0, master_pid=gone.pid)
         await master.start("exec sleep 1000", stop={"grace": 1})
         pid = (await master.report("started"))["pid"]
         shutil.rmtree(master.runtime)
@@ -780,8 +779,11 @@ def test_a_kill_is_told_while_the_program_has_left_something_behind_and_survives
     play: Callable[..., None],
 ) -> None:
     async def act(master: Master) -> None:
-        master.begin()
-        await master.start("(trap '' TERM; echo left; while :; do sleep 0.05; done) & sleep 0.2; kill -9 $$")
+        master.begin(code=f"{START.partition('; import')[0]}; from trainmaster.agent.attempt import program; program.LEFT_BEHIND = 6; "
+                     "import trainmaster.agent.__main__")  # fmt: skip
+        left = master.folder / "left"
+        stays = f"(trap '' TERM; echo left; touch {left}; while :; do sleep 0.05; done)"
+        await master.start(f"{stays} & until test -e {left}; do sleep 0.02; done; kill -9 $$")
         died = await master.report("died")
         assert (died["reason"], died["figures"]["name"]) == ("signal", "SIGKILL")
         assert not any(report["kind"] == "ended" for report in master.reports)
@@ -926,7 +928,7 @@ def test_an_end_that_no_master_has_yet_is_told_to_the_next_that_comes_after_the_
     """The agent left with it, and the next master ran the whole program again."""
 
     async def act(master: Master) -> None:
-        master.begin(grace=1.0)
+        master.begin(grace=3.0)
         go = master.folder / "go"
         await master.start(f"until test -e {go}; do sleep 0.02; done; {command}")
         await master.report("started")
@@ -951,7 +953,7 @@ def test_outputs_that_are_uploaded_wait_for_a_master_after_the_grace(play: Calla
     """No master can have them committed once the agent has left, though the last one knew how the program ended."""
 
     async def act(master: Master) -> None:
-        master.begin(grace=1.0)
+        master.begin(grace=3.0)
         outputs = {"model": {"url": f"{tmp_path}/model", "local": "model", "as": "upload", "layout": "task"}}
         await master.start("echo 1 > model", prepare={"workdir": "copy", "outputs": outputs})
         await master.report("uploaded")
@@ -970,7 +972,7 @@ def test_outputs_that_are_uploaded_wait_for_a_master_after_the_grace(play: Calla
 
 def test_an_agent_gives_up_an_end_that_no_master_takes(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
-        master.begin(grace=1.0, patience=2.0)
+        master.begin(grace=3.0, patience=5.0)
         go = master.folder / "go"
         await master.start(f"until test -e {go}; do sleep 0.02; done")
         await master.report("started")

@@ -18,6 +18,7 @@ from waiting import until
 
 from trainmaster.cli.tm import run
 from trainmaster.client.jobs.actions import cut
+from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.core.errors import BadInput
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
@@ -645,6 +646,7 @@ def test_old_jobs_are_pruned_by_count(tmp_path: Path, home) -> None:
     jobs = [tm("submit", "--name", f"old{number}", *shell("true"), cwd=tmp_path).stdout.strip() for number in range(3)]
     for job in jobs:
         tm("wait", job)
+        until(lambda job=job: is_abandoned(job), what="the end of its master")
     assert tm("prune", "--yes").returncode == 2, "which jobs is to be said"
     assert tm("prune", "--keep", "1", "--every", "1h").returncode == 2, "nobody is there to say yes"
     pruned = tm("prune", "--keep", "1", "--yes")

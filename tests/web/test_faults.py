@@ -17,7 +17,9 @@ import pytest
 from conformance.engines import TM, processes_of
 from playwright.sync_api import Page, Route, expect
 from rest_server import serving
+from waiting import until
 
+from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.host import processes
 from trainmaster.log.index import Headline
 from trainmaster.web.contract import Reader
@@ -70,6 +72,7 @@ def test_a_job_is_removed_while_its_page_is_open(
     by_hand.finish()
     by_hand.end()
     expect(page.locator("#head")).to_contain_text("succeeded")
+    until(lambda: is_abandoned(by_hand.id), what="the end of its master")
     subprocess.run([TM, "remove", by_hand.id], check=True, timeout=60)
     page.get_by_role("link", name="Events").first.click()
     expect(page.locator("main")).to_contain_text("was removed")

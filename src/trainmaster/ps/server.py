@@ -1,4 +1,4 @@
-"""One parameter server: a loop of one thread over its connections, that answers pulls, keeps drafts and handles the order.
+"""One parameter server, of one thread (see `loop`): it answers pulls, keeps drafts and handles the order.
 
 Every message has one answer, but those between servers. What a message waits for (a version, a definition) is looked at again after each
 step of the order; a message that waits holds up nobody else.
@@ -6,7 +6,7 @@ step of the order; a message that waits holds up nobody else.
     hello {token, task, attempt, index, servers, leader?}
                                                     welcome {version, is_defined}; with role "server": entries follow. `leader`: the
                                                     addresses of server 0 as the worker knows them
-    region {direction, size}, with a descriptor     no answer (see `connections`)
+    region {direction, size}, with a descriptor     no answer (see `wire.connections`)
     define {definition}, values                     {version}; at server 0, which tells the others
     pull {dense, at_least, half, view?}, ids        {version}, rows and values; waits until the server has version `at_least`, or comes
                                                     to the entry `view`
@@ -27,7 +27,7 @@ step of the order; a message that waits holds up nobody else.
     holds {view, is_lost?}                          from a server to server 0: a pull waits for this entry, or no more
     moved {move, error?}                            from the next owner to server 0: it has caught up
 
-A stranger has `PATIENCE` seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
+A stranger has 10 seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
 and server are told apart by "role" alone: both have the job's token. A message that is malformed ends its connection; one that is well
 formed and cannot be served is answered with {error}.
 """
@@ -38,15 +38,14 @@ import contextlib
 import functools
 import hmac
 import os
-import selectors
 import shutil
-import socket
 import sys
 import threading
 import time
 
 from .. import runtime
 from .leader import seek_leader
+from .loop import Loop
 from .moving.moves import Moves
 from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
@@ -62,23 +61,24 @@ from .tables.clock import Clock
 from .tables.memory import memory_left
 from .tables.table import BadIds
 from .views import Views
-from .wire.connections import TO_WORKER, Closed, Connection, Message, accept
-from .wire.messages import AGAIN, BAD, MOVED, NOT_FINITE, STRANGER_LIMIT, Malformed
+from .wire.connections import Closed
+from .wire.messages import AGAIN, BAD, MOVED, NOT_FINITE, Malformed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from .peers import Settings
     from .shard import Arrays, Entry
     from .storage.checkpoints import Plain
+    from .wire.connections import Connection, Message
 
-PATIENCE = 10.0  # s that a stranger has
-STRANGERS = 64  # connections without a token; of more, the oldest is closed
 LOG_LIMIT = 2**30  # bytes of a log, or twice the tables' memory, after which a checkpoint is made though nobody asks
 _ROLES = ("worker", "server", "heir")  # of a hello
+_LAST = 10.0  # s that a server which leaves waits for server 0 to be back, and server 0 for its last words to go
 _EVERY = 1.0  # s between two looks at strangers and figures
 _KEPT_UNASKED = 2  # checkpoints, where nobody asked for any
 _KEPT = 100_000  # entries in memory, for servers that come back; older ones are in the log
@@ -90,16 +90,14 @@ class Server:
     """
 
     def __init__(self, settings: Settings, tls: ssl.SSLContext | None = None, shard: Shard | None = None) -> None:
-        self.settings, self._tls = settings, tls
-        self._selector = selectors.DefaultSelector()
-        self._peers: dict[int, Peer] = {}
+        self.settings = settings
+        self._loop = Loop(self._hear, self._lose, tls)
         self.leader: Peer | None = None
         self._reached: list[Connection] = []  # to server 0, by the thread that connects
         self._renumbered = 0  # how many servers there are, as server 0 says
         self._leader_seen = time.monotonic()
         self._is_leaving = self._is_leave_asked = self._is_leader_ending = False
         self._leader_addresses: list[str] = []  # as a worker knows them
-        self._woken, self._waker = socket.socketpair()
         self._entries: list[Entry] = []  # of server 0, for the others
         self._journal: Journal | None = None
         self._is_settling = False  # until the first checkpoint of this number of servers
@@ -123,9 +121,7 @@ class Server:
     def run(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until `end`. Raises Renumbered behind a move; Fatal; and OSError where the files cannot be written."""
         for listener in listeners:
-            self._selector.register(listener, selectors.EVENT_READ, listener)
-        self._woken.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ, self._woken)
+            self._loop.listen(listener)
         try:
             if self._is_settling:
                 self._settling.enter_context(runtime.phase("waiting for the first checkpoint of all servers"))
@@ -142,8 +138,8 @@ class Server:
             del self._entries[: -_KEPT if self.settings.servers > 1 else None]
             look_at = 0.0
             while not self._has_ended and not self.shard.placed:
-                for key, events in self._selector.select(_EVERY):
-                    self._serve(key, events)
+                self._loop.wait(_EVERY)
+                self._take_leader()
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _EVERY
                     self._look()
@@ -169,8 +165,7 @@ class Server:
         self.wake()
 
     def wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._waker.send(b"x")
+        self._loop.wake()
 
     # -- the beginning --
 
@@ -217,33 +212,8 @@ class Server:
 
     # -- the loop --
 
-    def _serve(self, key: selectors.SelectorKey, events: int) -> None:
-        if key.data is self._woken:
-            with contextlib.suppress(BlockingIOError):
-                self._woken.recv(64)
-            self._take_leader()
-        elif isinstance(key.data, int):
-            self._saved(key.data)
-        elif isinstance(key.data, Peer):
-            if events & selectors.EVENT_WRITE:
-                self._guarded(key.data, self._flush)
-            if events & selectors.EVENT_READ:
-                self._guarded(key.data, self._receive)
-        else:
-            try:
-                connection = accept(key.data, self._tls)
-            except (OSError, ValueError):
-                return  # gone again, or somebody else's
-            connection.header_limit, connection.payload_limit = STRANGER_LIMIT, 0
-            self._add_peer(Peer(connection, time.monotonic()))
-            strangers = [peer for peer in self._peers.values() if not peer.role]
-            if len(strangers) > STRANGERS:
-                self._drop(min(strangers, key=lambda peer: peer.since))
-
     def _look(self) -> None:
-        for peer in list(self._peers.values()):
-            if not peer.role and time.monotonic() - peer.since > PATIENCE:
-                self._drop(peer)
+        self._loop.drop_strangers()
         memories = [table.memory() for table in self.shard.tables.values()]
         rows, total = sum(memory.rows for memory in memories), sum(memory.total for memory in memories)
         runtime.metrics(
@@ -262,65 +232,16 @@ class Server:
             self._log({"op": "evict", "sequence": self.shard.sequence}, arrays)
             self.shard.evict(arrays)
 
-    def _guarded(self, peer: Peer, act: Callable[[Peer], None]) -> None:
-        try:
-            act(peer)
-        except Closed:
-            self._drop(peer)
-        except Malformed as error:
-            self._refuse(peer, str(error))
+    def _hear(self, peer: Peer, message: Message) -> None:
+        if not peer.role:
+            self._admit(peer, message)
+        elif peer is self.leader:
+            self._hear_leader(message)
+        else:
+            self._answer(peer, message)
 
-    def _receive(self, peer: Peer) -> None:
-        while (
-            self._peers.get(peer.connection.socket.fileno()) is peer
-            and (message := peer.connection.receive()) is not None
-        ):
-            if not peer.role:
-                self._admit(peer, message)
-            elif message.op == "region":
-                peer.connection.take_region(message.header)
-            elif peer is self.leader:
-                self._hear_leader(message)
-            else:
-                self._answer(peer, message)
-                if peer.role == "worker":  # its next message comes behind the answer: others have their turn
-                    return
-
-    def _send(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
-        peer.connection.send(header, arrays, TO_WORKER)
-        self._watch(peer)
-
-    def tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
-        """Send what is no answer; a peer that is gone is dropped."""
-        try:
-            self._send(peer, header, arrays)
-        except Closed:
-            if peer is not self.leader:  # what server 0 said last is read first, and then its end
-                self._drop(peer)
-
-    def _flush(self, peer: Peer) -> None:
-        peer.connection.flush()
-        self._watch(peer)
-
-    def _watch(self, peer: Peer) -> None:
-        """Hear of room in the socket where there is something to send."""
-        is_full = not peer.connection.is_sent
-        if is_full != peer.is_watched_for_room and peer.connection.socket.fileno() in self._peers:
-            peer.is_watched_for_room = is_full
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
-            self._selector.modify(peer.connection.socket, events, peer)
-
-    def _add_peer(self, peer: Peer) -> None:
-        self._peers[peer.connection.socket.fileno()] = peer
-        self._selector.register(peer.connection.socket, selectors.EVENT_READ, peer)
-
-    def _drop(self, peer: Peer) -> None:
-        descriptor = peer.connection.socket.fileno()
-        if self._peers.pop(descriptor, None) is not None:
-            self._selector.unregister(peer.connection.socket)
+    def _lose(self, peer: Peer) -> None:
         self._moves.lose(peer)
-        peer.connection.close()
-        peer.waiting.clear()
         self._views.lose(peer)
         if peer is self.leader:
             self.leader = None
@@ -328,10 +249,11 @@ class Server:
                 self._moves.end()  # server 0 begins another one
                 self._seek_leader()
 
-    def _refuse(self, peer: Peer, why: str, **more: Any) -> None:
-        with contextlib.suppress(Closed):
-            self._send(peer, {"op": "answer", "error": why, "kind": "refused", **more})
-        self._drop(peer)
+    def peers(self, role: str) -> list[Peer]:
+        return self._loop.peers(role)
+
+    def tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
+        self._loop.tell(peer, header, arrays)
 
     # -- who is there --
 
@@ -340,7 +262,7 @@ class Server:
         if message.op != "hello" or not hmac.compare_digest(
             str(header.get("token", "")).encode(errors="surrogatepass"), settings.token.encode()
         ):
-            self._refuse(peer, "the token is not this job's")
+            self._loop.refuse(peer, "the token is not this job's")
             return
         task, attempt, role, own = header.get("task"), header.get("attempt"), header.get("role"), header.get("own", -1)
         if type(task) is not str or type(attempt) is not int or type(own) is not int or role not in _ROLES:
@@ -351,7 +273,7 @@ class Server:
         asks = role == "worker" and self.is_leader and header.get("servers") == 0  # how many there are
         present = (settings.index, settings.servers)
         if (header.get("index"), header.get("servers")) != present and not is_newcomer and not asks:
-            self._refuse(
+            self._loop.refuse(
                 peer,
                 f"this is server {settings.index} of {settings.servers}, and you look for server {header.get('index')} of"
                 f" {header.get('servers')}: both must have the same servers in the same order",
@@ -360,7 +282,7 @@ class Server:
             )
             return
         if self.shard.job == self._job and attempt < self.shard.attempts.get(task, 0):
-            self._refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
+            self._loop.refuse(peer, f"attempt {attempt} of {task} is not the newest, {self.shard.attempts[task]}")
             return
         peer.role, peer.task, peer.attempt, peer.index = "newcomer" if is_newcomer else role, task, attempt, own
         self._moves.is_due |= is_newcomer
@@ -370,7 +292,7 @@ class Server:
         if role == "worker" and self.is_leader and attempt > self.shard.attempts.get(task, 0):
             self.add({"attempt": [task, attempt]})
         is_defined = self.shard.definition is not None
-        self._send(
+        self._loop.send(
             peer, {"op": "answer", "version": self.shard.version, "is_defined": is_defined, "servers": settings.servers}
         )
 
@@ -393,7 +315,7 @@ class Server:
                 kind = AGAIN
             answer, arrays = {"error": str(error), "kind": kind}, {}
         if answer is not None:
-            self._send(peer, {"op": "answer", **answer}, arrays)
+            self._loop.send(peer, {"op": "answer", **answer}, arrays)
 
     def _is_ready(self, message: Message) -> bool:
         """Tell whether a message can be served now, and need not wait for a step of the order."""
@@ -415,8 +337,8 @@ class Server:
         return True
 
     def _retry_waiting(self) -> None:
-        for peer in list(self._peers.values()):
-            self._guarded(peer, self._retry)
+        for peer in self._loop.peers():
+            self._loop.guard(peer, self._retry)
 
     def _retry(self, peer: Peer) -> None:
         if peer.waiting and self._is_ready(peer.waiting[0]):
@@ -424,7 +346,7 @@ class Server:
 
     def answer(self, peer: Peer, message: Message) -> None:
         """Answer a message that has waited."""
-        self._guarded(peer, functools.partial(self._answer, message=message))
+        self._loop.guard(peer, functools.partial(self._answer, message=message))
 
     def _holds(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         self._views.take_hold(peer.index, str(message.header.get("view")), bool(message.header.get("is_lost")))
@@ -599,11 +521,11 @@ class Server:
 
     def _begin_snapshot(self, shard: Shard) -> None:
         descriptor = self._saving.begin(shard)
-        self._selector.register(descriptor, selectors.EVENT_READ, descriptor)
+        self._loop.watch(descriptor, lambda _: self._saved(descriptor))
 
     def _saved(self, descriptor: int) -> None:
         """Take in the end of a thread that wrote a share."""
-        self._selector.unregister(descriptor)
+        self._loop.unwatch(descriptor)
         if not (fault := self._saving.take_written(descriptor)):
             return
         if self._is_settling:
@@ -611,9 +533,6 @@ class Server:
         _warn(fault)
 
     # -- server 0 and the others --
-
-    def peers(self, role: str) -> list[Peer]:
-        return [peer for peer in self._peers.values() if peer.role == role]
 
     def _follow(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         """Begin to tell another server the entries from `after` on."""
@@ -630,13 +549,13 @@ class Server:
         if definition is not None and not is_defined and definition.dense and not self.shard.initial:
             raise BadPush("what you had before the newest checkpoint is lost")
         for former in [known for known in self.peers("follower") if known.index == peer.index]:
-            self._drop(former)  # its end was not noticed yet
+            self._loop.drop(former)  # its end was not noticed yet
         peer.role = "follower"
         if self.shard.definition is not None and not is_defined:
             header = {"op": "define", "definition": self.shard.definition.to_plain()}
-            self._send(peer, header, self.shard.initial)
+            self._loop.send(peer, header, self.shard.initial)
         for entry in entries:
-            self._send(peer, entry)
+            self._loop.send(peer, entry)
         self._views.give_up()  # its former process may have held one
         self._retry_waiting()
         return None, {}
@@ -671,7 +590,7 @@ class Server:
         while self._reached:
             peer = Peer(self._reached.pop(), time.monotonic(), "leader")
             self.leader, self._is_leader_ending = peer, False
-            self._add_peer(peer)
+            self._loop.add(peer)
             is_defined = self.shard.definition is not None
             follow = {"op": "follow", "after": self.shard.sequence, "is_defined": is_defined}
             self.tell(peer, follow)
@@ -709,8 +628,7 @@ class Server:
     def _take(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
         """Give a connection over to whoever sends what its other end will own."""
         self._moves.send_to(peer, message.whole("move"), message.whole("index"))
-        descriptor = next(descriptor for descriptor, known in self._peers.items() if known is peer)
-        self._selector.unregister(self._peers.pop(descriptor).connection.socket)
+        self._loop.give_away(peer)
         return None, {}
 
     def _moved(self, peer: Peer, message: Message) -> tuple[None, Arrays]:
@@ -728,7 +646,7 @@ class Server:
                 self._is_leave_asked = True
                 print(f"ps: server {self.settings.index} asks the others to take its rows", flush=True)
                 self.tell(self.leader, {"op": "leave"})
-        elif self._is_leaving and time.monotonic() > self._leader_seen + PATIENCE:
+        elif self._is_leaving and time.monotonic() > self._leader_seen + _LAST:
             self._has_ended = True
         is_ready = self.shard.version > 0 and self.shard.definition is not None and not self._is_settling
         self._moves.look(is_ready)
@@ -739,7 +657,7 @@ class Server:
         """Tell the other servers whether the job ends, or the placement alone."""
         for peer in self.peers("follower"):
             with contextlib.suppress(Closed, OSError):
-                peer.connection.socket.settimeout(PATIENCE)
+                peer.connection.socket.settimeout(_LAST)
                 if self._has_ended:
                     peer.connection.send({"op": "last"})
                 peer.connection.flush()
@@ -763,11 +681,9 @@ class Server:
         self._has_ended = True
         self._settling.close()
         self._moves.end()
-        for connection in [*(peer.connection for peer in self._peers.values()), *self._reached]:
+        self._loop.close()
+        for connection in self._reached:
             connection.close()
-        for closed in (self._woken, self._waker):
-            closed.close()
-        self._selector.close()
         self._saving.close()
         self._end_journal()
         # A placement's rows end with it, and not when memory is collected.

@@ -34,7 +34,7 @@ from trainmaster.transports import cut
 PATH = "/api/v1/agent"
 VERSION = "1.0"
 FRAME = 64 * 1024
-PING_EVERY = 2.0  # s
+PING_EVERY = 2.0  # s; four times within the grace at least
 SILENT = 8.0  # s without an answer to a ping, then the connection is given up
 OPEN_WITHIN = 10.0  # s
 REACHED_WITHIN = 2.0  # s for TCP alone: the Service of a lost pod leads nowhere, and soon to the next pod
@@ -338,7 +338,7 @@ class Channel:
                 pong = await connection.ping()
                 await pong
             self._acked_at = max(self._acked_at, sent)
-            await asyncio.sleep(PING_EVERY)
+            await asyncio.sleep(min(PING_EVERY, self._link.grace / 4))
 
     async def _listen(self, connection: Any, joiner: Joiner) -> None:
         while True:

@@ -35,7 +35,7 @@ class Settings(Recorded):
     queues: Mapping[str, float] = attrs.field(factory=lambda: {"default": 100.0})
     labels: Mapping[int, str] = attrs.field(factory=dict)
     resources: Mapping[str, int] = attrs.field(factory=dict)
-    node_expiry: float = 9.0
+    node_expiry: float = 30.0
     master_expiry: float = 30.0
     heap: int = 256
     high_availability: bool = False

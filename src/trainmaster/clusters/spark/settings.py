@@ -27,7 +27,7 @@ class Settings(Recorded):
     memory: int = 4096
     cores: int = 8
     resources: Mapping[str, int] = attrs.field(factory=dict)
-    node_expiry: float = 9.0
+    node_expiry: float = 30.0
     heap: int = 256
     properties: Mapping[str, str] = attrs.field(factory=dict)
 
