@@ -36,7 +36,7 @@ from trainmaster.client.jobs.past import Past
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.host import linux
 
-LIMIT = 180.0  # s for a job to end; reached by a failure alone
+LIMIT = 400.0  # s for a job to end, some of which import whole frameworks; reached by a failure alone
 SMALL = {"cores": 0.05, "memory": "64MiB"}
 TM = str(Path(sys.executable).parent / "tm")
 

@@ -507,6 +507,7 @@ def test_a_save_while_it_runs(engine: Engine) -> None:
     job = engine.submit(workers(program, 2), outputs={"m": {"url": engine.place("out")}})
     for task in ("worker:0", "worker:1"):
         job.until_line("ready", task)
+        job.attempt(1, task)
     saved = engine.tm("save", job.id)
     assert saved.returncode == 0, saved.stderr
     saves = [content for name, content in engine.files("out").items() if "_saves/" in name and name.endswith("/w")]

@@ -124,7 +124,7 @@ def test_shards_of_tasks_that_come_and_go_are_each_counted_once(engine: Engine) 
 @pytest.mark.full
 @pytest.mark.needs("local-master")
 def test_it_grows_while_that_helps_and_gives_back_what_brings_nothing(engine: Engine) -> None:
-    """Each step needs the one resource that all share, for 50 ms: one task does 20 a second, and so do two or four."""
+    """Each step needs the one resource that all share, for 250 ms: one task does 4 a second, and so do two or four."""
     program = python("""
         import fcntl, os, time
         from trainmaster import runtime
@@ -132,7 +132,7 @@ def test_it_grows_while_that_helps_and_gives_back_what_brings_nothing(engine: En
         shared, step = open("lock", "w"), 0
         while not os.path.exists("go"):
             fcntl.flock(shared, fcntl.LOCK_EX)
-            time.sleep(0.05)
+            time.sleep(0.25)
             fcntl.flock(shared, fcntl.LOCK_UN)
             time.sleep(0.001)
             step += 1

@@ -291,7 +291,9 @@ def test_a_batch_of_a_member_that_was_out_of_reach_is_in_the_next_step(engine: E
     engine.write("go", "")
     job.succeeded(LIMIT)
     sizes = {fact["step"]: fact["size"] for fact in facts(job, "worker:0") if "step" in fact}
-    alone = [step for step in (fact.get("step") for fact in facts(job, "worker:1")) if step and sizes[step] != 3]
+    # The first may end before the others' last step, in which it takes part without a batch of its own.
+    steps = [fact["step"] for fact in facts(job, "worker:1") if "step" in fact]
+    alone = [step for step in steps if sizes.get(step, 3) != 3]
     assert alone == [], "steps that the others made without it"
 
 
@@ -315,9 +317,7 @@ def test_the_examples_lose_nothing_where_a_member_is_killed(engine: Engine, name
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     job = Submitted(trainmaster.attach({"fit_keras": "elastic-fit", "train_keras": "elastic-keras"}[name]))
     engine.jobs.append(job)
-    until(
-        lambda: any(line.startswith(("Epoch 2/", "step 50:")) for line in lines(job, "worker:1")), LIMIT, what=job.said
-    )
+    until(lambda: any(line.startswith(("Epoch 2/", "step ")) for line in lines(job, "worker:1")), LIMIT, what=job.said)
     job.run.kill_task("worker:1")
     job.succeeded(LIMIT)
     results = [json.loads(path.read_text()) for path in (engine.folder / "elastic" / "out").rglob("result.json")]

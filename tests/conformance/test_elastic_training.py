@@ -39,7 +39,7 @@ TRAIN = """
 class Run:
     """A job of three members whose programs train until there is a file `go`, and then to the end of their records."""
 
-    def __init__(self, engine: Engine, files: int = 500, program: str = TRAIN) -> None:
+    def __init__(self, engine: Engine, files: int = 1500, program: str = TRAIN) -> None:
         self.engine = engine
         for file in range(files):  # a shard each, so that all members have some
             engine.put(f"data/{file}.txt", "".join(f"{10 * file + number}\n" for number in range(10)))

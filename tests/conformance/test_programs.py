@@ -185,7 +185,7 @@ def test_a_daemon_does_not_slip_away(engine: Engine, mine: str) -> None:
 def test_children_are_ended_with_a_killed_program(engine: Engine, mine: str) -> None:
     job = engine.submit(workers(f"sleep {mine} & echo ready; wait", restart="never"))
     job.until_line("ready")
-    assert sleeping(mine)
+    until(lambda: sleeping(mine), what="the child")
     job.run.kill()
     assert job.end()["state"] == "killed"
     until(lambda: not sleeping(mine), what="the child's end")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conformance.engines import Engine, Submitted
-from waiting import until
 
 ZOO = Path(__file__).parents[1] / "programs" / "zoo"
 LIMIT = 300.0  # s; imports of PyTorch on a machine with other work
@@ -86,7 +85,7 @@ def test_the_others_go_on_at_once_where_one_of_three_is_killed_and_it_comes_back
     for survivor in ("worker:0", "worker:2"):
         job.until_line(f"batch {len(printed(job, 'batch', (survivor, 1))) + 3}", survivor)
     back.write_text("")
-    until(lambda: job.task("worker:1")["attempt"] == 2, LIMIT, what=job.said)
+    job.attempt(2, "worker:1")
     job.until_line("batch", "worker:1")
     go.write_text("")
     job.succeeded(LIMIT)

@@ -171,7 +171,8 @@ def test_a_job_may_be_killed_while_rows_move(engine: Engine) -> None:
 @pytest.mark.full
 def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine) -> None:
     flags = {"loss": "steep_loss", "checkpoint_steps": 2}
-    job = submitted(engine, "torch_clicks", flags, workers=1, servers=2)
+    env = {"KEPT": "{work}/../servers/version-2/manifest-of-2.json"}
+    job = submitted(engine, "torch_clicks", flags, workers=1, servers=2, env=env)
     why = job.failed("cannot-go-on", LIMIT)["figures"]["detail"]
     assert job.task("worker:0")["attempt"] == 1, "the cause would only repeat"
     text = "\n".join(job.lines("worker:0", 1))

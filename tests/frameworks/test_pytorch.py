@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import waiting
-from placing import EXAMPLES, Place, Program, Start, formed
+from placing import EXAMPLES, LIMIT, Place, Program, Start, formed
 
 TRAIN = [sys.executable, EXAMPLES / "digits" / "train.py"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -79,7 +79,7 @@ def test_a_killed_group_goes_on_from_its_checkpoint_in_the_next_generation(
 
     first = begin(1, 100_000)
     kept = tmp_path / "worker-0" / "ckpt"
-    waiting.until(lambda: len(list(kept.glob("epoch-*.pt"))) > 1, limit=120, what=lambda: first[0].text)
+    waiting.until(lambda: len(list(kept.glob("epoch-*.pt"))) > 1, limit=LIMIT, what=lambda: first[0].text)
     first[1].stop()
     first[0].stop()
     done = max(int(path.stem.split("-")[1]) for path in kept.glob("epoch-*.pt"))

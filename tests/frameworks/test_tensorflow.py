@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import waiting
-from placing import EXAMPLES, Place, Program, formed
+from placing import EXAMPLES, LIMIT, Place, Program, formed
 
 KERAS = [sys.executable, EXAMPLES / "digits-keras" / "train.py"]
 SERVERS = [sys.executable, EXAMPLES / "digits-ps" / "train.py"]
@@ -68,7 +68,7 @@ def test_a_worker_that_comes_back_at_its_address_takes_steps_again(digits: Path,
     programs: dict[str, Program] = {}
     for task in tasks:
         [programs[task]] = place("tensorflow", formation, task, command, env, tmp_path / task.replace(":", "-"))
-    waiting.until(lambda: list(shared.glob("epoch-*.npz")), limit=120, what=lambda: programs["chief:0"].text)
+    waiting.until(lambda: list(shared.glob("epoch-*.npz")), limit=LIMIT, what=lambda: programs["chief:0"].text)
     programs["worker:0"].stop()
     [again] = place("tensorflow", formation, "worker:0", command, env, tmp_path / "worker-0")
     said = programs["chief:0"].succeed()

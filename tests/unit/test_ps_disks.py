@@ -78,12 +78,12 @@ def test_a_server_says_which_other_job_has_its_directory_and_goes_on_once_it_is_
         monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
         second = Servers(tmp_path, count, token="the second job's")
         try:
+            begun = len(first.log(0)) if count == 1 else 0  # both jobs' servers write to one file
             second.begin(count - 1)
             line = (
                 rf"ps: {tmp_path}/ckpt/journal/0-of-1 is in use by ps:0 of job j-first \(process {first.processes[0].pid} on .+\):"
                 r" waiting for its end, for 60 s at most\n"
             )
-            begun = len(first.log(0)) if count == 1 else 0  # both jobs' servers write to one file
             until(lambda: re.fullmatch(line, second.log(count - 1)[begun:]), what=lambda: second.log(count - 1))
             first.kill()
             if count == 2:

@@ -38,7 +38,7 @@ from trainmaster.ps.storage.placements import job_name
 from trainmaster.ps.tables.memory import VARIABLE
 from trainmaster.ps.wire.connections import Connection, accept, connect, listen
 
-LIMIT = 60.0
+LIMIT = 180.0  # s
 
 
 class Worker:

@@ -15,7 +15,7 @@ from trainmaster.ps.views import Views
 from trainmaster.ps.wire.connections import Closed, Connection, Message, accept
 from trainmaster.ps.wire.messages import AGAIN
 
-LIMIT = 60.0
+LIMIT = 180.0  # s
 
 
 class Host(SimpleNamespace):

@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from trainmaster.web import proxy
 from trainmaster.web.proxy import ENTRY, Page, Program, Programs, Target
 
-LIMIT = 60.0
+LIMIT = 180.0  # s
 PAGE = Page("digits-1", "My Board")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 
 import torch
 
@@ -34,9 +35,13 @@ def loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 
 
 def steep_loss(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-    """Return a loss that is finite, and whose gradient is not: from the sixth call on, and in later attempts from the first."""
+    """Return a loss that is finite, and whose gradient is not: from the sixth call on, once there is the file KEPT, and in later attempts
+    from the first.
+    """
     steep_loss.calls = getattr(steep_loss, "calls", 0) + 1  # type: ignore[attr-defined]
     is_steep = runtime.task().attempt > 1 or steep_loss.calls > 5  # type: ignore[attr-defined]
+    while is_steep and not os.path.exists(os.environ.get("KEPT", "/")):
+        time.sleep(0.02)
     return loss(labels, outputs) + ((outputs * 0).abs().sqrt().sum() if is_steep else 0)
 
 
