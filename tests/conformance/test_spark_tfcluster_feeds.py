@@ -91,7 +91,7 @@ def two_feeds(args, ctx):
     write(args, f"two-{ctx.executor_id}", counts)
 
 cluster = TFCluster.run(sc, two_feeds, place, 2, 0, input_mode=SPARK, queues=["input", "check", "output", "error"])
-checks = threading.Thread(target=cluster.train, args=(sc.parallelize(range(200), 2), 1), kwargs={"qname": "check"})
+checks = threading.Thread(target=cluster.train, args=(sc.parallelize(range(200), 2), 1), kwargs={"qname": "check"}, daemon=True)
 checks.start()
 cluster.train(sc.parallelize(range(4000), 2), 1)
 checks.join()
@@ -155,7 +155,8 @@ def jvm_of(pid):
 
 rows = ["slow", *map(str, range(2000))]  # a node waits in the middle of its rows, and its executor is killed
 found = []
-action = threading.Thread(target=lambda: found.extend(cluster.inference(sc.parallelize(rows, 1)).map(lambda r: r[0]).collect()))
+infer = lambda: found.extend(cluster.inference(sc.parallelize(rows, 1)).map(lambda r: r[0]).collect())
+action = threading.Thread(target=infer, daemon=True)
 action.start()
 await_file("reached")
 reached = read("reached")
@@ -209,7 +210,7 @@ def stop_when_fed():
         time.sleep(0.05)
     out["fed"] = time.time()
     stop_from_outside(cluster)
-stopper = threading.Thread(target=stop_when_fed)
+stopper = threading.Thread(target=stop_when_fed, daemon=True)
 stopper.start()
 cluster.shutdown(ssc)
 stopper.join()
@@ -242,7 +243,7 @@ def stop_when_idle():
     while query.lastProgress is None or query.lastProgress["batchId"] < 2:
         time.sleep(0.05)
     stop_from_outside(cluster)
-stopper = threading.Thread(target=stop_when_idle)
+stopper = threading.Thread(target=stop_when_idle, daemon=True)
 stopper.start()
 cluster.shutdown(query)
 stopper.join()

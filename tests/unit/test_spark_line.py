@@ -291,6 +291,10 @@ def test_ends_in_sparks_words() -> None:
     )
     assert isinstance(end, ContainerLost)
     assert end.figures["detail"].startswith(f"{died}, on node-1 (SIGKILL: ")
+    closed = {"Reason": "ExceptionFailure", "Class Name": "java.net.SocketException", "Description": "Socket closed"}
+    end = end_of("worker:0", 1, {"event": {"Task End Reason": closed, "Task Info": info}}, False)
+    assert isinstance(end, ContainerLost), "a worker that was of a task which had been cancelled"
+    assert end.figures["detail"] == "Spark ended the task's Python worker, on node-1: Socket closed"
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"

@@ -28,6 +28,13 @@ _NOISE = re.compile(
 )  # YARN's, of any container that fails
 _CANCELLED = re.compile(r"cancell?ed|killed")
 _WORKER_DIED = "Python worker exited unexpectedly"
+# The errors of a task whose Python worker Spark itself has ended: it can give a worker to a task while it still ends a former task that was
+# cancelled, and then ends the worker (SPARK-54217).
+_WORKER_ENDED = (
+    "java.net.SocketException",
+    "java.nio.channels.AsynchronousCloseException",
+    "java.nio.channels.ClosedChannelException",
+)
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
 
@@ -52,6 +59,9 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     detail = without_stack(why.get("Description") or why["Reason"])
     if _WORKER_DIED in detail:  # the agent's parent
         return ContainerLost(task, serial, "killed-by-engine", {"detail": f"{detail}, on {info['Host']} ({NO_MEMORY})"})
+    if why.get("Class Name") in _WORKER_ENDED:
+        detail = f"Spark ended the task's Python worker, on {info['Host']}: {detail}"
+        return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
     return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
 
 
