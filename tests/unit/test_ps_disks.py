@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,6 +92,27 @@ def test_a_server_says_which_other_job_has_its_directory_and_goes_on_once_it_is_
             with second.client() as other:
                 define(other)
                 assert_holds(other, model)
+        finally:
+            second.end()
+
+
+def test_a_server_that_is_to_end_while_it_begins_says_so_and_a_second_signal_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in owned_by("j-first").items():
+        monkeypatch.setenv(name, value)
+    with servers(tmp_path, 1) as first, first.client() as client:
+        define(client)
+        monkeypatch.setenv("TRAINMASTER_JOB", "j-second")
+        second = Servers(tmp_path, 2, token="the second job's", flags=("--leave",))
+        try:
+            second.begin(1)
+            until(lambda: "waiting for its end" in second.log(1), what=lambda: second.log(1))
+            second.processes[1].terminate()
+            until(lambda: "ps: this server ends once it has its rows" in second.log(1), what=lambda: second.log(1))
+            assert second.processes[1].poll() is None
+            second.processes[1].terminate()
+            assert second.processes[1].wait(60) == -signal.SIGTERM
         finally:
             second.end()
 

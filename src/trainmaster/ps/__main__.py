@@ -11,6 +11,7 @@ with --leave).
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -166,7 +167,7 @@ def _serve(
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
             # One that leaves has rows that nobody else has, and what came by a move is in no file yet.
-            _obey_signals(_nothing if leaves or shard is not None else None, came)
+            _obey_signals(_end_later if leaves or shard is not None else None, came)
             server = Server(settings, tls, shard)  # once its former process has ended
             release_memory()  # of the former placement
             listeners = listeners or [listen(address) for address in settings.addresses]
@@ -201,8 +202,10 @@ def _obey_signals(end: Callable[[], None] | None, came: list[int]) -> None:
         signal.signal(number, signal.SIG_DFL if end is None else obey)
 
 
-def _nothing() -> None:
-    pass
+def _end_later() -> None:
+    """Say that this server ends once it has its rows, and have the next signal end it at once. For a signal's handler."""
+    os.write(1, b"ps: this server ends once it has its rows; another signal ends it at once\n")
+    _obey_signals(None, [])
 
 
 def _read(path: str | None) -> str:
