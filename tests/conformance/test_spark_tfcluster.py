@@ -223,7 +223,7 @@ def drive(version: str, program: str, place: Path, *arguments: str, **environ: s
             env={**os.environ, **cluster.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "TRAINMASTER_STATE_DIR": str(state), **environ},
             capture_output=True, text=True, check=False, timeout=LIMIT,
         )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    assert done.returncode == 0, f"{done.stdout[:3000]}\n{done.stderr[-6000:]}"
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
