@@ -168,6 +168,7 @@ def kill_in_a_row(engine: Local, ranks: int, count: int, seed: int, scope: str =
     cold = slow + told.count("starts cold: the template is not ready yet")
     assert told.count("starts warm") + cold == starts, told
     assert cold == 0 or slow > 0, told
+    assert "starts warm" in told
 
 
 def newest(steps: Path) -> int:

@@ -73,6 +73,7 @@ def test_a_group_whose_least_size_is_never_granted_says_so_and_ends_by_its_timeo
     words = second.until_status("its reason", lambda status: first.id in status["waiting"])["waiting"]
     assert words.startswith(f"worker:0, worker:1 wait for {2 * resources['cores']:g} core"), words
     second.run.kill()
+    assert second.end()["state"] == "killed"
     third = engine.submit({"worker": one}, framework="pytorch", timeouts={"job": "1s"})
     third.failed("job-timeout")
     assert not second.told("started") + third.told("started")

@@ -125,7 +125,7 @@ def test_progress_lines_on_stderr_are_heard(tmp_path: Path) -> None:
     code = (
         "import os, time\nos.write(2, b'x' * 100 + b'\\nreporter pro'); time.sleep(.1)\n"
         "os.write(2, b'gress:0.42'); time.sleep(.1); os.write(2, b'50\\n')\n"
-        f"while not os.path.exists({str(go)!r}): time.sleep(.02)\n"
+        f"end = time.time() + 60\nwhile not os.path.exists({str(go)!r}) and time.time() < end: time.sleep(.02)\n"
         "os.write(2, b'reporter progress:7\\nreporter progress:nan\\n'); time.sleep(.1)\n"
         "os.write(2, b'reporter progress:0.5\\nreporter progress: 1.0\\nreporter progress:2\\n')"
     )

@@ -6,6 +6,7 @@ import json
 import sys
 import textwrap
 import threading
+import time
 from typing import Any
 
 import trainmaster
@@ -84,8 +85,9 @@ class Fed:
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Ask the master until it need not be asked again."""
+        limit = time.monotonic() + LIMIT
         while (answer := self.master.ask(do, **fields))["do"] == "wait":
-            pass
+            assert time.monotonic() < limit, answer
         return answer
 
     def values(self) -> list[list[int]]:

@@ -295,6 +295,11 @@ def test_ends_in_sparks_words() -> None:
     end = end_of("worker:0", 1, {"event": {"Task End Reason": closed, "Task Info": info}}, False)
     assert isinstance(end, ContainerLost), "a worker that was of a task which had been cancelled"
     assert end.figures["detail"] == "Spark ended the task's Python worker, on node-1: Socket closed"
+    without_event = {"error": "org.apache.spark.SparkException: Job aborted: java.net.SocketException: Socket closed"}
+    assert isinstance(end_of("worker:0", 1, without_event, False), ContainerLost)
+    broken = {"Reason": "ExceptionFailure", "Class Name": "java.net.SocketException", "Description": "Broken pipe"}
+    end = end_of("worker:0", 1, {"event": {"Task End Reason": broken, "Task Info": info}}, False)
+    assert end.reason == "localization-failed", "the worker ended by itself"
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 
 from ..runtime.pinned import serving
 from ..runtime.reports import cannot_go_on
@@ -167,7 +168,7 @@ def _serve(
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
             # One that leaves has rows that nobody else has, and what came by a move is in no file yet.
-            _obey_signals(_end_later if leaves or shard is not None else None, came)
+            _obey_signals(partial(_end_later, came) if leaves or shard is not None else None, came)
             server = Server(settings, tls, shard)  # once its former process has ended
             release_memory()  # of the former placement
             listeners = listeners or [listen(address) for address in settings.addresses]
@@ -202,10 +203,12 @@ def _obey_signals(end: Callable[[], None] | None, came: list[int]) -> None:
         signal.signal(number, signal.SIG_DFL if end is None else obey)
 
 
-def _end_later() -> None:
-    """Say that this server ends once it has its rows, and have the next signal end it at once. For a signal's handler."""
+def _end_later(came: list[int]) -> None:
+    """Say that this server ends once it has its rows; at the second signal end it at once. For a signal's handler."""
+    if len(came) > 1:
+        signal.signal(came[-1], signal.SIG_DFL)
+        signal.raise_signal(came[-1])
     os.write(1, b"ps: this server ends once it has its rows; another signal ends it at once\n")
-    _obey_signals(None, [])
 
 
 def _read(path: str | None) -> str:

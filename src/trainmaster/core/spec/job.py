@@ -382,7 +382,7 @@ class Timeouts(Section):
         "for a storage to come back: the job's own, its outputs', its inputs'", "duration or none", "10m", default=600.0
     )
     grace: float = key(
-        "an agent cut off so long stops its program; its attempt is written off then", "duration", "30s", default=30.0
+        "an agent cut off so long stops its program; its attempt is written off then", "interval", "30s", default=30.0
     )
 
 

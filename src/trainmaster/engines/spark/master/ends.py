@@ -26,15 +26,12 @@ _KILLED = re.compile(r"(code|status):? 137\b")
 _NOISE = re.compile(
     r"Container from a bad node: \S+ on host: \S+ |\[\d{4}-\d\d-\d\d [\d:.]+\]"
 )  # YARN's, of any container that fails
-_CANCELLED = re.compile(r"cancell?ed|killed")
+_ENDED_BY_SPARK = re.compile(r"cancell?ed|killed|Python worker exited unexpectedly|Socket closed")
 _WORKER_DIED = "Python worker exited unexpectedly"
-# The errors of a task whose Python worker Spark itself has ended: it can give a worker to a task while it still ends a former task that was
-# cancelled, and then ends the worker (SPARK-54217).
-_WORKER_ENDED = (
-    "java.net.SocketException",
-    "java.nio.channels.AsynchronousCloseException",
-    "java.nio.channels.ClosedChannelException",
-)
+# What a task says whose Python worker Spark itself has ended, by closing its end of the connection: it can give a task a worker with which it
+# still ends a former task that was cancelled (SPARK-54217). Spark 4 has channels.
+_SOCKET_CLOSED = "Socket closed"
+_CHANNEL_CLOSED = ("java.nio.channels.AsynchronousCloseException", "java.nio.channels.ClosedChannelException")
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
 
@@ -45,7 +42,7 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     if is_released:
         return ContainerExited(task, serial, None, "not-needed")
     event = message.get("event")
-    if event is None and _CANCELLED.search(message["error"]):  # Spark's event of the task follows seconds later
+    if event is None and _ENDED_BY_SPARK.search(message["error"]):  # Spark's event of the task follows seconds later
         return ContainerLost(task, serial, "killed-by-engine", {"detail": message["error"]})
     if event is None:
         return ContainerExited(task, serial, None, "localization-failed", {"detail": message["error"]})
@@ -59,7 +56,7 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     detail = without_stack(why.get("Description") or why["Reason"])
     if _WORKER_DIED in detail:  # the agent's parent
         return ContainerLost(task, serial, "killed-by-engine", {"detail": f"{detail}, on {info['Host']} ({NO_MEMORY})"})
-    if why.get("Class Name") in _WORKER_ENDED:
+    if detail == _SOCKET_CLOSED or why.get("Class Name") in _CHANNEL_CLOSED:
         detail = f"Spark ended the task's Python worker, on {info['Host']}: {detail}"
         return ContainerLost(task, serial, "killed-by-engine", {"detail": detail})
     return ContainerExited(task, serial, None, "localization-failed", {"detail": detail, "node": info["Host"]})
