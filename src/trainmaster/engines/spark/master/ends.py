@@ -26,10 +26,10 @@ _KILLED = re.compile(r"(code|status):? 137\b")
 _NOISE = re.compile(
     r"Container from a bad node: \S+ on host: \S+ |\[\d{4}-\d\d-\d\d [\d:.]+\]"
 )  # YARN's, of any container that fails
-_ENDED_BY_SPARK = re.compile(r"cancell?ed|killed|Python worker exited unexpectedly|Socket closed")
+_WORKER_LOST = re.compile(r"cancell?ed|killed|Python worker exited unexpectedly|Socket closed")
 _WORKER_DIED = "Python worker exited unexpectedly"
-# What a task says whose Python worker Spark itself has ended, by closing its end of the connection: it can give a task a worker with which it
-# still ends a former task that was cancelled (SPARK-54217). Spark 4 has channels.
+# What a task says whose Python worker Spark itself has ended, by closing its end of the connection: a task can be given a worker with which
+# Spark still ends a former task that was cancelled (SPARK-54217). Spark 4 has channels.
 _SOCKET_CLOSED = "Socket closed"
 _CHANNEL_CLOSED = ("java.nio.channels.AsynchronousCloseException", "java.nio.channels.ClosedChannelException")
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
@@ -42,7 +42,7 @@ def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool
     if is_released:
         return ContainerExited(task, serial, None, "not-needed")
     event = message.get("event")
-    if event is None and _ENDED_BY_SPARK.search(message["error"]):  # Spark's event of the task follows seconds later
+    if event is None and _WORKER_LOST.search(message["error"]):  # Spark's event of the task follows seconds later
         return ContainerLost(task, serial, "killed-by-engine", {"detail": message["error"]})
     if event is None:
         return ContainerExited(task, serial, None, "localization-failed", {"detail": message["error"]})
