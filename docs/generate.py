@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API, REST.
+"""Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API, REST, names of other systems.
 
 The text about a key, a command or a reason stands in the table that the program itself reads; these pages only lay it out. They are
 committed, so that links to them work in a clone. `--check` writes nothing: it fails where a page is not as the code is now.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -325,6 +326,23 @@ def rest() -> str:
     return "\n".join(parts)
 
 
+def names() -> str:
+    """The public names of the packages that users of other systems import, from the tables in docs/names/."""
+    head = (
+        "These names are importable [under the original's own name](../how-to/from-tensorflowonspark.md). "
+        "*Same* means the same arguments and effect."
+    )
+    parts = ["# Names of other systems", "", head, ""]
+    for path in sorted((HERE.parent / "names").glob("*.py")):
+        modules: Mapping[str, Mapping[str, str]] = runpy.run_path(str(path))["NAMES"]
+        for module, members in modules.items():
+            same = ", ".join(code(name) for name, verdict in members.items() if verdict == "same")
+            rows = [(code(name), verdict) for name, verdict in members.items() if verdict != "same"]
+            parts += [f"## {code(module)}", "", *([f"Same: {same}.", ""] if same else [])]
+            parts += [table(("name", "here"), rows), ""] if rows else []
+    return "\n".join(parts)
+
+
 def _content(answer: Mapping[str, Any]) -> str:
     return "; ".join(f"{code(media)}: {_shape(content['schema'])}" for media, content in answer["content"].items())
 
@@ -358,6 +376,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events.md": events,
     "python.md": python,
     "rest.md": rest,
+    "names.md": names,
 }
 
 
