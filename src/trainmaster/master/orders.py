@@ -250,6 +250,7 @@ class Orders:
         return {
             name: {
                 "url": output.url, "as": output.as_, "layout": output.layout, "overwrite": output.overwrite, "local": output.local or name,
+                "required": output.required,
                 **({"name": name, "format": output.format, "options": output.options} if output.format.startswith(HADOOP) else {}),
             }
             for name, output in outputs_of(self.job, task.role, task.index).items()

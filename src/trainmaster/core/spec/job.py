@@ -334,6 +334,10 @@ class Output(Section):
         "task: <url>/<role>-<index>/; flat: all into <url>, equal names refused", "task | flat", "task", default="task"
     )
     overwrite: bool = key("whether it may replace what is there", "flag", "false", default=False)
+    required: str = key(
+        "all: each task that writes it must have made its path; any: one task must have put a file there, or the job fails; none",
+        "all | any | none", "all", default="all",
+    )  # fmt: skip
     local: str = key("its path in the working directory", "relative path", "its name", default="")
 
 
