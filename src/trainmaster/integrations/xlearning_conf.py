@@ -41,11 +41,13 @@ OPTIONS = dict.fromkeys((*FLAGS, *REPEATED), VALUE)
 DEFAULTS = {
     "app.type": "standalone", "am.memory": "1024", "am.cores": "1", "worker.num": "1", "worker.memory": "1024", "worker.cores": "1",
     "worker.gpus": "0", "ps.num": "0", "ps.memory": "1024", "ps.cores": "1", "ps.gpus": "0", "app.priority": "3",
-    "input.strategy": "DOWNLOAD", "output.strategy": "UPLOAD", "container.maxFailures.rate": "0.5", "tf.board.enable": "false",
+    "input.strategy": "DOWNLOAD", "output.strategy": "UPLOAD", "container.maxFailures.rate": "0.5",
+    "container.auto.create.output.dir": "true",
     "tf.board.worker.index": "0", "tf.board.log.dir": "eventLog", "tf.board.reload.interval": "1", "tf.evaluator": "false",
     "tf.distribution.strategy": "false", "createcontainerid.dir": "true", "stream.epoch": "1", "input.stream.shuffle": "false",
     "inputformat.class": "org.apache.hadoop.mapred.TextInputFormat", "outputformat.class": "TextMultiOutputFormat",
     "output.index": "-1", "user.classpath.first": "true", "placeholder.whole.enable": "false", "tf.board.path": "tensorboard",
+    "board.path": "visualDL", "board.cache.timeout": "20",
     "worker.mem.autoscale": "0.5", "ps.mem.autoscale": "0.2", "memory.overhead.fraction": "0.10", "memory.overhead.minimum": "384",
     "inputformat.cache": "false", "inputformat.cachesize.limit": "102400",
 }  # fmt: skip
@@ -58,14 +60,14 @@ OTHERS = {
 }  # fmt: skip
 # Other spellings, of other versions, and the keys that they mean.
 SAME = {
-    "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache", "board.path": "tf.board.path",
+    "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache",
     "worker.gpu": "worker.gpus", "ps.gpu": "ps.gpus", "docker.image.name": "docker.image", "inputformat-shuffle": "input.stream.shuffle",
 }  # fmt: skip
 # Keys of how XLearning itself works: heartbeats, polls, threads, history. Ours works otherwise, and a job means the same without them.
 MACHINERY = re.compile(
     r"(allocate|status\.update|log\.pull)\.interval|task\.timeout\.check\.interval|messages\.len\.max|execute\.node\.limit|staging\.dir"
     r"|cleanup\.enable|download\.file\..*|upload\.(output|file)\.thread\.nums|file\.list\.level|container\.(heartbeat|update)\..*"
-    r"|container\.auto\.create\.output\.dir|container\.extra\.java\.opts|container\.jvm\.memory\..*|container\.mem\.usage\.warn\.fraction"
+    r"|container\.extra\.java\.opts|container\.jvm\.memory\..*|container\.mem\.usage\.warn\.fraction"
     r"|container\.running\.log\.enable|report\.container\.status|env\.maxlength|history\..*|local\.resource\.visibility|reserve\.port\..*"
     r"|interresult\.(upload\.timeout|save\.inc|upload\.inc)|inputformat\.cachefile\.name|cachefile\.check\.enable|client\..*|log\.sampling"
     r"|chief\.worker\.minimum\..*|mpi\..*|horovod\..*|digits\..*|tf\.mode\.single|mxnet\.mode\.single|append\.defaultfs\.enable"
@@ -73,8 +75,6 @@ MACHINERY = re.compile(
 )
 REFUSED: dict[str, tuple[str, str]] = {
     "host.local.enable": ("the wish for the hosts of the previous run", "leave it out: tasks go where there is room"),
-    "board.modelpb": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
-    "board.cache.timeout": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
     "cluster.name": ("the choice of a cluster by name", "set HADOOP_CONF_DIR to the configuration of that cluster"),
     "docker.run.args": ("arguments of docker run", "engines.yarn.mounts and engines.yarn.network, by --set"),
     "docker.worker.dir": ("a directory of its own in the image", "leave it out: programs run in the container's working directory"),

@@ -263,10 +263,10 @@ class Input(Section):
     """Data that the programs read."""
 
     name: str = key("the input's name", "name")
-    url: str = key(
-        "where it is; may hold *, ? and [..], or name a table: sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of "
-        "records, which the program reads itself",
-        "text",
+    url: str | tuple[str, ...] = key(
+        "where it is, or a list of such places, whose files are one input; may hold *, ? and [..], or name a table: "
+        "sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of records, which the program reads itself",
+        "text or texts",
     )
     as_: str = key(
         "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself",
@@ -306,6 +306,15 @@ class Input(Section):
         "of a table: the column by whose ranges it is cut, of whole numbers, unique and without nulls",
         "text", "the table's primary key", default="",
     )  # fmt: skip
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,) if isinstance(self.url, str) else self.url
+
+    @property
+    def location(self) -> str:
+        """Return the URL as one text; several have commas between them, as Hadoop writes them."""
+        return ",".join(self.urls)
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
