@@ -78,7 +78,7 @@ def test_an_output_that_some_tasks_do_not_write(required: str, writers: list[int
     if end[1] == "nothing-written":
         reason = end_reason(script.state) or {}
         assert reason["words"] == "no task wrote a file of output model"
-        assert reason["advice"] == "write to ./model; or set outputs.model.required: none where that is usual"
+        assert reason["advice"] == "write to ./model; if that is usual, set outputs.model.required: none"
 
 
 def test_what_was_lost_is_in_the_status() -> None:

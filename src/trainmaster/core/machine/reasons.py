@@ -141,7 +141,7 @@ REASONS: dict[str, Reason] = {
     "too-many-failures": Reason(PROGRAM, False, "[{failed} of {tasks}|too many] tasks failed, more than completion.failures allows"),
     "nothing-written": Reason(
         PROGRAM, False, "no task wrote a file of output [{name}|its output]",
-        advice="write to [./{path}|its path]; or set outputs[.{name}].required: none where that is usual",
+        advice="write to [./{path}|its path]; if that is usual, set outputs[.{name}].required: none",
     ),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(
