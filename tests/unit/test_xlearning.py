@@ -178,7 +178,7 @@ COMMANDS = ("launch-cmd", "xlearning-cmd", "hbox-cmd")
 
 
 def test_every_flag_is_in_a_table_of_these() -> None:
-    assert {*MEANINGS, *NOT_HERE, *COMMANDS} == set(OPTIONS)
+    assert {*MEANINGS, *NOT_HERE, *COMMANDS, "version"} == set(OPTIONS)
 
 
 @pytest.mark.parametrize("name", MEANINGS)
@@ -355,6 +355,8 @@ CONF: dict[str, dict[str, Any]] = {
     "container.env.A=1=2": {f"{W}.env.A": "1=2"},
     "container.env=A=1|B=2": {f"{W}.env.A": "1", f"{W}.env.B": "2"},
     "am.env.X=y": {"master.env.X": "y"},
+    "am.env=X=y": {"master.env.X": "y"},
+    "container.extraEnv=A=1|B=2": {f"{W}.env.B": "2"},
     "memory.overhead.fraction=0.5": {f"{W}.resources.overhead": "512MiB"},
     "memory.overhead.minimum=100": {f"{W}.resources.overhead": "103MiB"},
     "inputfile.rename=true": {},
@@ -386,6 +388,14 @@ def test_more_of_the_configuration() -> None:
     assert value(board, "roles.tensorboard.command").startswith("/opt/tb --logdir hdfs:///l")
 
 
+def test_a_hadoop_format_reads_the_settings_of_hadoop() -> None:
+    setting = "--conf mapreduce.input.fileinputformat.split.maxsize=7"
+    stream = told(f"--input /a#b --output /c#d --input-strategy STREAM --inputformat a.B {setting}")
+    options = stream.described.job.inputs["b"].options
+    assert options == {"mapreduce.input.fileinputformat.split.maxsize": "7"}
+    assert "the setting mapreduce" in refused(f"--input /a#b --input-strategy STREAM {setting}")
+
+
 def test_every_key_of_the_configuration_was_tried() -> None:
     tried = " ".join([Path(__file__).read_text(), *(FLAGS[name] for name in MEANINGS if name in FLAGS)])
     assert sorted(key for key in {*DEFAULTS, *OTHERS} if key not in tried) == []
@@ -404,6 +414,7 @@ def test_a_key_that_is_not_to_be_had_is_refused_by_its_name(key: str) -> None:
         ("--worker-memroy 3", "did you mean --worker-memory?"),
         ("--conf xlearning.worker.memroy=3", "did you mean xlearning.worker.memory?"),
         ("--conf mapreduce.x=3", "the setting mapreduce.x of Hadoop"),
+        ("--version", "tm --version"),
         ("--conf x", "KEY=VALUE"),
         ("--worker-memory 0", "memory: 10G"),
         ("--worker-memory 10GB", "memory: 10G"),

@@ -21,6 +21,7 @@ from trainmaster.engines.registry import is_on_this_machine
 from trainmaster.frameworks.xlearning import APP_TYPE, CLUSTER
 from trainmaster.integrations.dialect import (
     ENGINE,
+    VALUE,
     Draft,
     Said,
     Translation,
@@ -37,10 +38,12 @@ from trainmaster.integrations.dialect import (
 )  # fmt: skip
 from trainmaster.integrations.xlearning_conf import (
     DEFAULT,
+    HADOOP_SETTING,
     MACHINERY,
     OPTIONS,
     REFUSED,
     REPEATED,
+    SHORT,
     WHAT,
     duration,
     fraction,
@@ -83,10 +86,13 @@ def translated(
     words: Sequence[str], engine: str = ENGINE, environ: Mapping[str, str] = os.environ
 ) -> Translation | Verb:
     """Return the job that the words describe. Raises BadInput, naming the flag, for an option that is impossible here."""
-    flags, command = parsed(words, OPTIONS, WHAT)
+    flags, command = parsed(words, {**OPTIONS, **dict.fromkeys(SHORT, VALUE)}, WHAT)
+    flags = [(SHORT.get(name, name), setting) for name, setting in flags]
     options = own_options(flags, engine)
     if options.help:
         return Verb("help")
+    if (version := dict(flags).get("version")) is not None:
+        raise unsupported(version, "a version of XLearning", "tm --version shows ours")
     repeated: dict[str, list[Said]] = {name: [] for name in REPEATED}
     for name, setting in flags:
         if name in repeated:
@@ -110,6 +116,7 @@ class _Builder:
         self.kind = self._kind()
         self.command, self.command_setting = self._command(words)
         self.exports: list[str] = []
+        self.hadoop_formats = False  # whether one has read the settings of Hadoop's own
 
     def translate(self) -> None:
         self._refuse()
@@ -121,6 +128,7 @@ class _Builder:
         self._limits(roles)
         self._inputs()
         self._outputs(roles)
+        self._refuse_hadoop_settings()
         self._board(roles)
         for role in roles:
             if role != "tensorboard":
@@ -438,9 +446,26 @@ class _Builder:
             set_key((*prefix, "epochs"), epochs, table["stream.epoch"])
         if flag(table["input.stream.shuffle"]):
             set_key((*prefix, "shuffle"), True, table["input.stream.shuffle"])
+        if not text:
+            self._hadoop_settings(prefix)
         if not text and flag(table["inputformat.cache"]):
             limit = table["inputformat.cachesize.limit"]
             set_key((*prefix, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
+
+    def _hadoop_settings(self, prefix: tuple[str, str]) -> None:
+        """Give a Hadoop format the settings of Hadoop's own that --conf names."""
+        for name, setting in self.table.items():
+            if name.startswith(HADOOP_SETTING):
+                self.draft.set_key((*prefix, "options", name.removeprefix(HADOOP_SETTING)), setting.text, setting)
+                self.hadoop_formats = True
+
+    def _refuse_hadoop_settings(self) -> None:
+        """Refuse settings of Hadoop's own in a job without a Hadoop format, which would read them."""
+        setting = next((value for name, value in self.table.items() if name.startswith(HADOOP_SETTING)), None)
+        if setting is not None and not self.hadoop_formats:
+            name = setting.origin.removeprefix("flag --conf ")
+            instead = "only --inputformat and --outputformat read it; set others in the files of HADOOP_CONF_DIR"
+            raise unsupported(setting, f"the setting {name} of Hadoop", instead)
 
     def _strategy(self, key: str, enable: str) -> Said:
         """Return the strategy by which data moves. Hbox also has a switch for streams."""
@@ -482,6 +507,7 @@ class _Builder:
                 set_key((*prefix, "from"), writer, table["output.index"])
             if mode == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":
                 set_key((*prefix, "format"), f"{HADOOP}{table['outputformat.class'].text}", table["outputformat.class"])
+                self._hadoop_settings(prefix)
             if alone and not flag(table["createcontainerid.dir"]):
                 set_key((*prefix, "layout"), "flat", table["createcontainerid.dir"])
             set_key(("saves", "names"), "interResult", self.always)
