@@ -93,6 +93,62 @@ def test_the_quick_start_of_xlearning(engine: Engine) -> None:
     assert not (engine.folder / "out/ps-0").exists()
 
 
+# How a program meets its part of an input by each strategy; all print the lines that they got.
+READERS = {
+    "DOWNLOAD": "cat data/*",
+    "PLACEHOLDER": """python3 -c 'import json, os
+for path in json.loads(os.environ["INPUT_FILE_LIST"])["data"]: print(open(path).read(), end="")'""",
+    "STREAM": "cat",
+}
+
+
+@pytest.mark.parametrize("strategy", READERS)
+def test_several_remote_paths_are_one_input(engine: Engine, strategy: str) -> None:
+    """Two of them have a file of the same name, and one is named twice: each file is handed out once."""
+    for path in ("a/part-0", "b/part-0", "b/part-1", "c/x"):
+        engine.write(path, f"{path}\n")
+    inputs = f"--input a,b#data --input b/*#data --input c/x#data --input-strategy {strategy}"
+    done = xlearning(
+        engine,
+        f"--app-type xgboost --worker-num 2 --worker-memory 64M {inputs}",
+        SMALL[0],
+        "sh",
+        "-c",
+        READERS[strategy],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.partition(" ")[2] for line in done.stdout.splitlines()]
+    assert sorted(lines) == ["a/part-0", "b/part-0", "b/part-1", "c/x"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "status"), [("[ $INDEX = 1 ] && echo x > model/x || true", 0), ("true", 2), ("rm -r model", 2)]
+)
+def test_a_worker_that_writes_no_output_is_no_error_where_another_wrote_one(
+    engine: Engine, writer: str, status: int
+) -> None:
+    """The directory is there when the program begins. A job of which no worker wrote anything fails, and says what to do."""
+    words = "--worker-num 2 --worker-memory 64M --output out#model"
+    done = xlearning(engine, words, SMALL[0], "sh", "-c", writer)
+    assert done.returncode == status, done.stdout + done.stderr
+    if status:
+        assert "no task wrote a file of output model" in done.stderr
+        assert "write to ./model; if that is usual, use --set outputs.model.required=none" in done.stderr
+    else:
+        assert (engine.folder / "out/worker-1/x").read_text() == "x\n"
+        assert list(json.loads((engine.folder / "out/_SUCCESS").read_text())["tasks"]) == ["worker:0", "worker:1"]
+
+
+def test_the_board_s_history_is_the_directory_as_named(engine: Engine) -> None:
+    """A later job replaces what the one before left there, and nothing else."""
+    engine.write("history/kept", "x")
+    for name in ("first", "second"):
+        words = f"--app-type tensorflow --app-name {name} --worker-memory 64M --board-historydir history"
+        done = xlearning(engine, words, SMALL[0], "--launch-cmd", f"touch eventLog/{name}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name for path in (engine.folder / "history").iterdir()} == {"kept", "second", "_SUCCESS"}
+
+
 @pytest.mark.full
 def test_pytorch_s_processes_meet(engine: Engine) -> None:
     engine.write("train.py", TORCH)
@@ -103,7 +159,7 @@ def test_pytorch_s_processes_meet(engine: Engine) -> None:
 
 
 def test_exit_statuses_are_those_of_xl_submit(engine: Engine) -> None:
-    assert xlearning(engine, "--app-type mpi", "true").returncode == 1
+    assert xlearning(engine, "--app-type mpi --worker-num 2", "true").returncode == 1
     assert xlearning(engine, "--input nowhere#data", SMALL[0], "true").returncode == 1
     assert xlearning(engine, "--worker-memory 900000G", SMALL[0], "true").returncode == 1
     failed = xlearning(

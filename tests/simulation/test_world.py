@@ -148,6 +148,7 @@ def test_jobs_end_in_every_way(plays: Plays) -> None:
         "refused",
         "job-timeout",
         "too-many-failures",
+        "nothing-written",
         "signal",
         "exit",
         "out-of-memory",

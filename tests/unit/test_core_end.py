@@ -56,6 +56,31 @@ def test_completion_rules(completion: Any, succeed: list[str], fail: list[str], 
         assert script.last("ended")["reason"] == end[1]
 
 
+@pytest.mark.parametrize(
+    ("required", "writers", "end"),
+    [
+        ("all", [0, 1], ("succeeded", "succeeded")),
+        ("any", [1], ("succeeded", "succeeded")),
+        ("any", [], ("failed", "nothing-written")),
+        ("none", [], ("succeeded", "succeeded")),
+    ],
+)
+def test_an_output_that_some_tasks_do_not_write(required: str, writers: list[int], end: tuple[str, str]) -> None:
+    """`any` is judged once all tasks have ended, over those that succeeded; the failure names the output and the key."""
+    script = Script(job(worker=role(2), outputs={"model": {"url": "memory://out", "required": required}}))
+    script.start("worker:0", "worker:1")
+    for index in range(2):
+        script.report(f"worker:{index}", "ended", reason="exit", status=0, elapsed=1.0)
+        written = {"files": 1, "bytes": 9, "id": f"{index}"} if index in writers else {"files": 0, "bytes": 0}
+        script.report(f"worker:{index}", "uploaded", outputs={"model": written})
+    script.close()
+    assert ending(script) == end
+    if end[1] == "nothing-written":
+        reason = end_reason(script.state) or {}
+        assert reason["words"] == "no task wrote a file of output model"
+        assert reason["advice"] == "write to ./model; if that is usual, set outputs.model.required: none"
+
+
 def test_what_was_lost_is_in_the_status() -> None:
     script = Script(job(worker=role(2), checkpoint="ckpt"))
     script.start("worker:0", "worker:1")

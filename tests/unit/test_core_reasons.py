@@ -96,7 +96,8 @@ def test_fault_and_cost() -> None:
         "start-timeout",
     }
     assert all(
-        REASONS[key].fault != PROGRAM or key in ("succeeded", "peer-failed", "dependency-failed", "too-many-failures")
+        REASONS[key].fault != PROGRAM
+        or key in ("succeeded", "peer-failed", "dependency-failed", "too-many-failures", "nothing-written")
         for key in free
     )
 

@@ -47,6 +47,22 @@ def send(output: Output, source: str, task: str = "worker:0", attempt: int = 1, 
     return upload(output, source, job, task, attempt)
 
 
+def test_a_task_that_writes_nothing_commits_nothing(url: str, tmp_path: Path) -> None:
+    """Only where not all tasks must write. `_SUCCESS` lists the tasks that did."""
+    output = Output("model", url, required="any")
+    sent = send(output, made(tmp_path / "w", model_pt="weights"))
+    nothing = send(output, str(tmp_path / "absent"), "worker:1")
+    assert nothing == {"files": 0, "bytes": 0}
+    assert commit(output, sent, "j-1", "worker:0", 1) == sent
+    assert commit(output, nothing, "j-1", "worker:1", 1) == nothing
+    finish(output, {"worker:0": sent, "worker:1": nothing}, "j-1", True)
+    found = there(url)
+    assert list(json.loads(found.pop("_SUCCESS"))["tasks"]) == ["worker:0"]
+    assert found == {"worker-0/model.pt": b"weights"}
+    with pytest.raises(FileNotFoundError):
+        send(Output("model", url), str(tmp_path / "absent"), "worker:2")
+
+
 def test_a_task_commits_into_a_folder_of_its_own(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     sent = send(output, made(tmp_path / "w", model_pt="weights", deep__more="x"))

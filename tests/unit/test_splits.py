@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from trainmaster.core.input.records import lines, quoted
 from trainmaster.core.input.splits import (
     File,
+    Listing,
     Piece,
     deal_splits,
     fixed_prefix,
+    joined,
     parts,
     split_files,
     split_records,
@@ -48,6 +50,15 @@ def test_the_order_of_the_listing_does_not_matter(files: list[File], n: int, see
     assert split_files(shuffled, n) == split_files(files, n)
     assert split_records(shuffled, n, cuttable) == split_records(files, n, cuttable)
     assert parts(shuffled, n, "whole") == [files] * n
+
+
+def test_several_listings_are_one_without_doubles_and_equal_names() -> None:
+    one = Listing("/a/", (File("/a/x", 1), File("/a/deep/x.csv", 1)))
+    two = Listing("/b/", (File("/b/x", 1), File("/a/x", 1), File("/b/deep/x.csv", 1), File("/b/2-x", 1)))
+    listing = joined([one, two, two])
+    assert {file.path: listing.relative(file) for file in listing.files} == {
+        "/a/x": "x", "/a/deep/x.csv": "deep/x.csv", "/b/x": "2-x", "/b/deep/x.csv": "deep/2-x.csv", "/b/2-x": "2-2-x",
+    }  # fmt: skip
 
 
 def test_empty_files_are_spread() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.frameworks import xlearning as xlearning_framework
 from trainmaster.integrations import xlearning
 from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
 from trainmaster.integrations.xlearning_conf import DEFAULTS, FLAGS, OPTIONS, OTHERS, REFUSED, duration, memory
@@ -51,6 +52,11 @@ def refused(flags: str, *command: str, **environ: str) -> str:
 
 
 W = "roles.worker"
+VISUALDL = (
+    'mkdir -p eventLog; if [ "$TF_ROLE:$TF_INDEX" = worker:0 ]; then if command -v visualDL >/dev/null; then '
+    'visualDL --logdir eventLog --cache_timeout 20{} --port "$TRAINMASTER_PORT_BOARD" --host 0.0.0.0 & '
+    "else echo 'no VisualDL: there is no program visualDL' >&2; fi; fi; exec python demo.py"
+)
 # Each flag: what is written, and what the job then has.
 MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "app-name": ("--app-name demo", {"name": "demo"}),
@@ -86,6 +92,7 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "output": (
         "--output /tmp/a#out/model --output mine", {
             "outputs.out-model.url": "hdfs:///tmp/a", "outputs.out-model.local": "out/model", "outputs.output.as": "upload",
+            "outputs.output.required": "any", f"{W}.prepare": ["mkdir", "-p", "out/model", "output"],
             "saves.names": "interResult", "saves.keep": 1000,
         },
     ),
@@ -139,15 +146,23 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
         f"{TENSORFLOW} --board-enable true --board-index 1", {"links.TensorBoard.role": "worker", "links.TensorBoard.index": 1},
     ),
     "board-logdir": ("--app-type tensorflow --board-enable true --board-logdir logs", {
-        f"{W}.command": 'mkdir -p logs; if [ "$TF_ROLE:$TF_INDEX" = worker:0 ]; then tensorboard --logdir logs --port '
-        '"$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1 & fi; exec python demo.py',
+        f"{W}.command": 'mkdir -p logs; if [ "$TF_ROLE:$TF_INDEX" = worker:0 ]; then if command -v tensorboard >/dev/null; then '
+        'tensorboard --logdir logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1 & '
+        "else echo 'no TensorBoard: there is no program tensorboard' >&2; fi; fi; exec python demo.py",
     }),
+    "board-modelpb": (
+        "--board-enable true --board-modelpb m.pb", {"links.VisualDL.role": "worker", f"{W}.command": VISUALDL.format(" --model_pb m.pb")},
+    ),
+    "board-cacheTimeout": (
+        "--board-enable true --board-cacheTimeout 20", {"links.VisualDL.port": "board", f"{W}.command": VISUALDL.format("")},
+    ),
     "board-reloadinterval": ("--app-type tensorflow --board-enable true --board-reloadinterval 9 --board-logdir s3://b/l", {
         "roles.tensorboard.command": 'tensorboard --logdir s3://b/l --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
     }),
     "board-historydir": (
         "--app-type tensorflow --board-enable true --board-historydir /history --app-name demo", {
-            "outputs.board.url": "hdfs:///history/demo", "outputs.board.local": "eventLog", "outputs.board.from": "worker:0",
+            "outputs.board.url": "hdfs:///history", "outputs.board.local": "eventLog", "outputs.board.from": "worker:0",
+            "outputs.board.required": "none", "outputs.board.layout": "flat", "outputs.board.overwrite": True,
         },
     ),
     "duration": ("--duration 2.5h", {"timeouts.job": "150m"}),
@@ -157,15 +172,13 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 # Flags that say something that is not to be had: what is written, and what the refusal names.
 NOT_HERE = {
-    "board-modelpb": ("--board-modelpb m.pb", "VisualDL"),
-    "board-cacheTimeout": ("--board-cacheTimeout 3", "VisualDL"),
     "cluster": ("--cluster sh", "HADOOP_CONF_DIR"),
 }
 COMMANDS = ("launch-cmd", "xlearning-cmd", "hbox-cmd")
 
 
 def test_every_flag_is_in_a_table_of_these() -> None:
-    assert {*MEANINGS, *NOT_HERE, *COMMANDS} == set(OPTIONS)
+    assert {*MEANINGS, *NOT_HERE, *COMMANDS, "version"} == set(OPTIONS)
 
 
 @pytest.mark.parametrize("name", MEANINGS)
@@ -209,12 +222,16 @@ def test_the_quick_start() -> None:
         "roles": {
             "worker": {
                 "command": COMMAND, "replicas": 2, "workdir": "copy", "resources": {"memory": "10GiB", "cores": 3},
+                "prepare": ["mkdir", "-p", "model"],
             },
-            "ps": {"command": COMMAND, "replicas": 1, "workdir": "copy", "resources": {"memory": "1GiB", "cores": 2}},
+            "ps": {
+                "command": COMMAND, "replicas": 1, "workdir": "copy", "resources": {"memory": "1GiB", "cores": 2},
+                "prepare": ["mkdir", "-p", "model"],
+            },
         },
         "master": {"resources": {"memory": "1024MiB", "cores": 1}},
         "inputs": {"data": {"url": "hdfs:///tmp/data/tensorflow", "as": "download"}},
-        "outputs": {"model": {"url": "hdfs:///tmp/tensorflow_model", "as": "upload"}},
+        "outputs": {"model": {"url": "hdfs:///tmp/tensorflow_model", "as": "upload", "required": "any"}},
         "saves": {"names": "interResult", "keep": 1000},
         "annotations": {"xlearning.app-type": "tensorflow", "xlearning.cluster": "tensorflow"},
         "engines": {"yarn": {"queue": "default"}},
@@ -224,11 +241,78 @@ def test_the_quick_start() -> None:
     assert value(told(QUICK_START, engine="local"), "inputs.data.url") == "/tmp/data/tensorflow"
 
 
-@pytest.mark.parametrize("kind", xlearning.NOT_BUILT)
-def test_a_type_that_is_not_built_is_never_run_as_another(kind: str) -> None:
-    said = refused(f"--app-type {kind.upper()}")
-    assert f"the application type {kind} is not to be had here" in said
-    assert "--app-type standalone" in said
+@pytest.mark.parametrize("kind", xlearning.CLUSTERED)
+def test_a_type_runs_alone_and_its_cluster_is_refused_for_the_part_that_is_missing(kind: str) -> None:
+    key, part = xlearning.CLUSTERED[kind]
+    name, number = key.replace(".", "-"), {"ps.num": 1, "worker.num": 2}[key]
+    assert value(told(f"--app-type {kind}"), "annotations.xlearning/app-type") == kind
+    said = refused(f"--app-type {kind.upper()} --{name} {number}")
+    assert f"the type {kind} with --{name} {number} needs {part}, which is not to be had here" in said
+    assert f"--{name} {number - 1} runs" in said
+
+
+@pytest.mark.parametrize("kind", xlearning.INTERACTIVE)
+def test_an_interactive_type_is_refused_by_its_name(kind: str) -> None:
+    assert f"the application type {kind} is not to be had here" in refused(f"--app-type {kind}")
+
+
+def test_workers_of_xgboost_and_lightgbm_work_alone() -> None:
+    """Their peers find each other in the types distxgboost and distlightgbm."""
+    for kind in ("xgboost", "lightgbm"):
+        assert value(told(f"--app-type {kind} --worker-num 3"), f"{W}.replicas.max") == 3
+    job = told("--app-type distlightgbm").described.job
+    assert xlearning_framework.ports(job.roles["worker"], job) == ("distlightgbm",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_board"),
+    [
+        ("--app-type tensorflow --launch-cmd c", True),
+        ("--app-type tensorflow --launch-cmd c --board-enable false", False),
+        ("--app-type tensorflow c", False),
+        ("--app-type tensorflow --hbox-cmd c", False),
+        ("--app-type tensorflow --board-enable true c", True),
+        ("--app-type mxnet --launch-cmd c", False),
+        ("--app-type mxnet --launch-cmd c --board-logdir log", True),
+        ("--app-type mxnet --board-logdir log c", False),
+    ],
+)
+def test_the_words_of_xlearning_1_have_a_board_by_default(flags: str, has_board: bool) -> None:
+    """Its command is --launch-cmd. Hbox, whose command is behind the flags, has one only if it is asked for."""
+    translation = xlearning.translated(flags.split(), "yarn", {})
+    assert isinstance(translation, Translation)
+    assert bool(translation.described.job.links) == has_board
+
+
+def test_a_board_that_is_not_installed_does_not_hinder_the_program(tmp_path: Path) -> None:
+    line = value(told("--board-enable true", "echo", "trained"), f"{W}.command")
+    environ = {"PATH": "/usr/bin:/bin", "TF_ROLE": "worker", "TF_INDEX": "0"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("trained\n", "no VisualDL: there is no program visualDL\n")
+    assert (tmp_path / "eventLog").is_dir()
+
+
+def test_several_remote_paths_have_one_local_name() -> None:
+    for flags in ("--input /a,/b#data", "--input /a#data --input /b#data", "--input /a,/b,/a#data/"):
+        assert value(told(flags), "inputs.data.url") == ["hdfs:///a", "hdfs:///b"]
+    mixed = told("--input /a,/b --input /c#other --s3input d#input")
+    assert value(mixed, "inputs.input.url") == ["hdfs:///a", "hdfs:///b", "s3://d"]
+    assert value(mixed, "inputs.other.url") == "hdfs:///c"
+
+
+def test_the_output_directory_is_there_before_the_program() -> None:
+    made = told("--output /a#out")
+    assert value(made, f"{W}.prepare") == ["mkdir", "-p", "out"]
+    assert not value(told("--output /a#out --conf xlearning.container.auto.create.output.dir=false"), f"{W}.prepare")
+    assert not value(told("--output /a#out --output-strategy STREAM"), f"{W}.prepare")
+
+
+def test_a_backslash_at_the_end_of_a_script_is_not_a_command() -> None:
+    translation = xlearning.translated(["--launch-cmd", "sh demo.sh", "\\"], "yarn", {})
+    assert isinstance(translation, Translation)
+    assert value(translation, f"{W}.command") == ["sh", "demo.sh"]
 
 
 def test_types() -> None:
@@ -239,9 +323,9 @@ def test_types() -> None:
     assert value(alone, "annotations.xlearning/cluster") is None
     strategy = told("--app-type tensorflow --worker-num 2 --conf xlearning.tf.distribution.strategy=true")
     assert value(strategy, "annotations.xlearning/cluster") == "tensorflow"
-    assert "a ps beside the type pytorch" in refused("--app-type pytorch --ps-num 1")
-    assert "a chief of the type pytorch" in refused("--app-type pytorch --chiefworker-memory 3G")
-    assert "VisualDL" in refused("--board-enable true")
+    assert "the type pytorch has no ps" in told("--app-type pytorch --ps-num 1").remarks[0]
+    assert "the type pytorch has no chief" in told("--app-type pytorch --chiefworker-memory 3G").remarks[0]
+    assert "no VisualDL" in told("--board-enable true --board-logdir hdfs:///logs").remarks[0]
     assert "at least 2 workers" in refused("--app-type tensorflow --worker-num 3 --tf-evaluator true")
     assert value(told("--app-type tensorflow --chiefworker-memory 3G"), f"{W}.resources.memory") == "3GiB"
 
@@ -271,6 +355,8 @@ CONF: dict[str, dict[str, Any]] = {
     "container.env.A=1=2": {f"{W}.env.A": "1=2"},
     "container.env=A=1|B=2": {f"{W}.env.A": "1", f"{W}.env.B": "2"},
     "am.env.X=y": {"master.env.X": "y"},
+    "am.env=X=y": {"master.env.X": "y"},
+    "container.extraEnv=A=1|B=2": {f"{W}.env.B": "2"},
     "memory.overhead.fraction=0.5": {f"{W}.resources.overhead": "512MiB"},
     "memory.overhead.minimum=100": {f"{W}.resources.overhead": "103MiB"},
     "inputfile.rename=true": {},
@@ -302,6 +388,14 @@ def test_more_of_the_configuration() -> None:
     assert value(board, "roles.tensorboard.command").startswith("/opt/tb --logdir hdfs:///l")
 
 
+def test_a_hadoop_format_reads_the_settings_of_hadoop() -> None:
+    setting = "--conf mapreduce.input.fileinputformat.split.maxsize=7"
+    stream = told(f"--input /a#b --output /c#d --input-strategy STREAM --inputformat a.B {setting}")
+    options = stream.described.job.inputs["b"].options
+    assert options == {"mapreduce.input.fileinputformat.split.maxsize": "7"}
+    assert "the setting mapreduce" in refused(f"--input /a#b --input-strategy STREAM {setting}")
+
+
 def test_every_key_of_the_configuration_was_tried() -> None:
     tried = " ".join([Path(__file__).read_text(), *(FLAGS[name] for name in MEANINGS if name in FLAGS)])
     assert sorted(key for key in {*DEFAULTS, *OTHERS} if key not in tried) == []
@@ -320,6 +414,7 @@ def test_a_key_that_is_not_to_be_had_is_refused_by_its_name(key: str) -> None:
         ("--worker-memroy 3", "did you mean --worker-memory?"),
         ("--conf xlearning.worker.memroy=3", "did you mean xlearning.worker.memory?"),
         ("--conf mapreduce.x=3", "the setting mapreduce.x of Hadoop"),
+        ("--version", "tm --version"),
         ("--conf x", "KEY=VALUE"),
         ("--worker-memory 0", "memory: 10G"),
         ("--worker-memory 10GB", "memory: 10G"),
@@ -330,8 +425,7 @@ def test_a_key_that_is_not_to_be_had_is_refused_by_its_name(key: str) -> None:
         ("--input-strategy x", "download or placeholder"),
         ("--board-enable yes", "true or false"),
         ("--duration 3w", "30s, 5m, 1.5h"),
-        ("--input /a,/b#c", "several remote paths"),
-        ("--input /a#c --input /b#c", "several remote paths"),
+        ("--output /a#c --output /b#c", "an output to several places, hdfs:///a, hdfs:///b,"),
         ("--input #c", "REMOTE#LOCAL"),
         ("--input /a#../c", "without .."),
         ("--cacheFile /d/x.tar.gz", "an archive that stays packed"),

@@ -86,14 +86,17 @@ def upload(
     """Upload the file or directory `source` beside the output's place.
 
     Returns {files, bytes, id} for `commit`, and `left_out`, {path: why}, where anything could not be stored. Files that an earlier
-    call for the same attempt has uploaded are not sent again. Raises FileNotFoundError where there is no `source`, and BadInput where it
-    is a link that leads elsewhere.
+    call for the same attempt has uploaded are not sent again. Where there is no `source`, and not all tasks must write the output, it
+    returns an upload without an id, of no files. Raises FileNotFoundError where all must, and BadInput where `source` is a link that leads
+    elsewhere.
     """
     store = output_store(output)
     upload_id = attempt_id(job, task, attempt)
     tree = scan(source)
     if tree is None:
-        raise FileNotFoundError(source)
+        if _options(output).required == "all":
+            raise FileNotFoundError(source)
+        return {"files": 0, "bytes": 0}
     folder = f"{TEMPORARY}/{upload_id}/{folder_of(task)}"
     present = {file.path: file.size for file in store.files(folder)}
     leaves = [leaf for leaf in tree.leaves.values() if present.get(f"{folder}/{leaf.path}") != leaf.size]
@@ -150,6 +153,8 @@ def commit(
     something else is in the place, or (layout: flat) another task wrote equal names.
     """
     store = output_store(output)
+    if "id" not in uploaded and uploaded.get("files") == 0:
+        return dict(uploaded)  # the task wrote nothing, and need not
     if "id" not in uploaded:
         problem = f"attempt {attempt} of {task} has uploaded nothing that could be committed"
         raise StorageFailed(problem, place=store.url, anchor="commit-refused")
@@ -164,7 +169,8 @@ def finish(output: Output | Mapping[str, Any], committed: Mapping[str, Any], job
     `_temporary` is removed. A second call changes nothing.
     """
     store = output_store(output)
-    retried("finish an output", store.url, lambda: _finish(store, _options(output), committed, job, succeeded))
+    written = {task: report for task, report in committed.items() if "id" in report}
+    retried("finish an output", store.url, lambda: _finish(store, _options(output), written, job, succeeded))
 
 
 # -- committing --
@@ -174,6 +180,7 @@ def finish(output: Output | Mapping[str, Any], committed: Mapping[str, Any], job
 class _Options:
     layout: str
     overwrite: bool
+    required: str
 
     def target(self, task: str) -> str:
         return "" if self.layout == "flat" else f"{folder_of(task)}/"
@@ -181,8 +188,8 @@ class _Options:
 
 def _options(output: Output | Mapping[str, Any]) -> _Options:
     if isinstance(output, Output):
-        return _Options(output.layout, output.overwrite)
-    return _Options(output.get("layout", "task"), bool(output.get("overwrite")))
+        return _Options(output.layout, output.overwrite, output.required)
+    return _Options(output.get("layout", "task"), bool(output.get("overwrite")), output.get("required", "all"))
 
 
 def output_store(output: Output | Mapping[str, Any]) -> Store:

@@ -18,7 +18,7 @@ import re
 from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_pattern, visible
+from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_pattern, joined, visible
 from trainmaster.core.spec.job import Input
 from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
@@ -32,11 +32,12 @@ def list_input(source: Input | str, key: str = "") -> Listing:
     Local files are named by absolute path, others by URL. A mounted input is not looked into.
     """
     if isinstance(source, Input) and source.as_ == "mount":
-        return Listing(f"{mountable(source.url, f'inputs.{source.name}.url').rstrip('/')}/", ())
-    if isinstance(source, Input) and source.url.startswith("records:"):
-        return Listing("records://", (File(source.url, _count(source)),))
+        return Listing(f"{mountable(source.location, f'inputs.{source.name}.url').rstrip('/')}/", ())
+    if isinstance(source, Input) and source.location.startswith("records:"):
+        return Listing("records://", (File(source.location, _count(source)),))
     if isinstance(source, Input):
-        return list_input(source.url, f"inputs.{source.name}.url")
+        listings = [list_input(url, f"inputs.{source.name}.url") for url in source.urls]
+        return listings[0] if len(listings) == 1 else joined(listings)
     url = source
     place = local_path(url) or url
     try:
@@ -62,7 +63,7 @@ def _count(source: Input) -> int:
     """Return the number of records of an input that has no files. Raises BadInput."""
     place, mend = f"inputs.{source.name}.url: {source.url}", "write records://COUNT/SIZE, as in records://60000/512"
     try:
-        count, _, epochs = counted(source.url)
+        count, _, epochs = counted(source.location)
         if epochs:
             raise ValueError(f"{source.url} has epochs, and they are the key epochs of the input")
     except ValueError as error:

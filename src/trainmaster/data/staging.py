@@ -73,10 +73,19 @@ def download(
             )
     staging = staging_path(directory)
     os.makedirs(staging, exist_ok=True)
-    source = store or store_for(listing.prefix)
+    stores = {"": store or store_for(listing.prefix)} if listing.prefix else {}
+
+    def fetch(file: File) -> _Fetch:
+        """Return the file on its way. A file of several URLs is in a store of its own folder."""
+        folder = "" if listing.prefix else file.path.rpartition("/")[0]
+        if folder not in stores:
+            stores[folder] = store_for(folder or "/")
+        key = listing.relative(file) if listing.prefix else file.path.rpartition("/")[2]
+        return _Fetch(stores[folder], key, listing.relative(file), file, staging, journal, flow, tries)
+
     flow = Flow(listing.size, tell, stop)
     with _Journal(os.path.join(staging, _JOURNAL)) as journal:
-        plan = [_Fetch(source, listing.relative(file), file, staging, journal, flow, tries) for file in listing.files]
+        plan = [fetch(file) for file in listing.files]
         make_room(staging, sum(fetch.missing() for fetch in plan))
         flow.run(plan, _Fetch.run, threads)
     _remove_others(staging, {fetch.path for fetch in plan})
@@ -166,7 +175,8 @@ class _Fetch:
     """One file on its way."""
 
     store: Store
-    name: str
+    key: str  # its path in the store
+    name: str  # its path in the input's directory
     file: File
     staging: str
     journal: _Journal
@@ -190,7 +200,7 @@ class _Fetch:
 
     def run(self) -> None:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        where = f"{self.store.url}/{self.name}"
+        where = f"{self.store.url}/{self.key}"
         try:
             for _ in range(_REPEATS):
                 if retried("fetch an input", where, self._try_once, self.flow, self.tries):
@@ -214,9 +224,9 @@ class _Fetch:
         size, stamp = self.file.size, self.file.stamp
         noted = self.journal.stamps.get(self.name)
         if noted is not None or not stamp:
-            current = self.store.look(self.name)
+            current = self.store.look(self.key)
             if current is None:
-                raise FileNotFoundError(self.name)
+                raise FileNotFoundError(self.key)
             size, stamp = current.size, current.stamp
         part = self.part
         if noted != (size, stamp):
@@ -230,11 +240,11 @@ class _Fetch:
         start = min(_size(part), size)
         self._count(start)
         if self.store.folder is not None:
-            done = copy_file(os.path.join(self.store.folder, self.name), part, self._step, start)
+            done = copy_file(os.path.join(self.store.folder, self.key), part, self._step, start)
         else:
             done = self._read(part, start, size)
         one_request = size <= CHUNK and self.store.folder is None
-        current = File(self.name, size, stamp=stamp) if one_request else self.store.look(self.name)
+        current = File(self.key, size, stamp=stamp) if one_request else self.store.look(self.key)
         if current is None or done != size or (current.size, current.stamp) != (size, stamp):
             self.journal.note(self.name, -1, "")  # never the stamp of a content
             self.file = attrs.evolve(self.file, stamp="")
@@ -248,7 +258,7 @@ class _Fetch:
             os.ftruncate(descriptor, start)
             os.lseek(descriptor, start, os.SEEK_SET)
             while start < size:
-                data = self.store.read(self.name, start, min(CHUNK, size - start))
+                data = self.store.read(self.key, start, min(CHUNK, size - start))
                 if not data:
                     break
                 with writing(part, size - start):

@@ -40,7 +40,7 @@ def stores_of(stores: Mapping[str, str], job: Job, role: str) -> dict[str, str]:
     """Select the variables that open the object stores which a container of `role` reads or writes. No container gets more."""
     from trainmaster.core.spec.job import uses, writes
 
-    urls = [source.url for source in uses(job, role)] + [output.url for output in writes(job, role)]
+    urls = [url for source in uses(job, role) for url in source.urls] + [output.url for output in writes(job, role)]
     urls += [
         *job.cache,
         *job.archives,

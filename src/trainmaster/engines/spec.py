@@ -25,8 +25,6 @@ def spec_of(
 
 def _opened_by_programs(source: Input) -> bool:
     """Tell whether programs read an input themselves, and from an object store."""
-    return (
-        source.as_ == "shards"
-        and "://" in source.url
-        and not source.url.startswith(("file:", "hdfs:", "records:", "viewfs:"))
+    return source.as_ == "shards" and any(
+        "://" in url and not url.startswith(("file:", "hdfs:", "records:", "viewfs:")) for url in source.urls
     )

@@ -17,9 +17,11 @@ from trainmaster.client.tensorboard import command as board
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
-from trainmaster.frameworks.xlearning import CLUSTER
+from trainmaster.engines.registry import is_on_this_machine
+from trainmaster.frameworks.xlearning import APP_TYPE, CLUSTER
 from trainmaster.integrations.dialect import (
     ENGINE,
+    VALUE,
     Draft,
     Said,
     Translation,
@@ -36,10 +38,12 @@ from trainmaster.integrations.dialect import (
 )  # fmt: skip
 from trainmaster.integrations.xlearning_conf import (
     DEFAULT,
+    HADOOP_SETTING,
     MACHINERY,
     OPTIONS,
     REFUSED,
     REPEATED,
+    SHORT,
     WHAT,
     duration,
     fraction,
@@ -49,11 +53,29 @@ from trainmaster.integrations.xlearning_conf import (
 )  # fmt: skip
 
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
-# Types whose tasks need to know their peers, and that are not built. Run as they are, each task would silently work alone.
-NOT_BUILT = (
-    "mxnet", "xflow", "xdl", "tensor2tensor", "xgboost", "distxgboost", "lightgbm", "distlightgbm", "lightlda", "distlightlda",
-    "mpi", "tensornet", "horovod", "vpc", "digits",
+# Types whose tasks need something of ours to find their peers, and that part, which is not built. One worker without ps needs no peers.
+SCHEDULER, MPIEXEC = "a scheduler, and servers that are told of it", "a start of all workers by mpiexec"
+CLUSTERED = {
+    "mxnet": ("ps.num", SCHEDULER),
+    "xflow": ("ps.num", SCHEDULER),
+    "xdl": ("ps.num", SCHEDULER),
+    "tensor2tensor": ("ps.num", "TF_CONFIG with a master"),
+    "lightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
+    "distlightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
+    "distxgboost": ("worker.num", "the tracker of Rabit"),
+    "distlightgbm": ("worker.num", "the file lightGBMlist.txt"),
+    "mpi": ("worker.num", MPIEXEC),
+    "tensornet": ("worker.num", MPIEXEC),
+    "horovod": ("worker.num", "the rendezvous of Horovod"),
+}
+# The command of XLearning 1.0 to 1.4. Hbox takes it too, but its own is behind the flags.
+XLEARNING_1 = ("flag --launch-cmd", "flag --xlearning-cmd")
+BOARD_KEYS = (
+    "tf.board.enable", "tf.board.worker.index", "tf.board.log.dir", "tf.board.reload.interval", "tf.board.history.dir", "board.modelpb",
+    "board.cache.timeout",
 )  # fmt: skip
+# Types that are a place to work in, not a program.
+INTERACTIVE = ("vpc", "digits")
 PRIORITIES = {
     word: number for number, word in enumerate(("DEFAULT", "VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH"))
 } | {str(number): number for number in range(6)}
@@ -64,10 +86,13 @@ def translated(
     words: Sequence[str], engine: str = ENGINE, environ: Mapping[str, str] = os.environ
 ) -> Translation | Verb:
     """Return the job that the words describe. Raises BadInput, naming the flag, for an option that is impossible here."""
-    flags, command = parsed(words, OPTIONS, WHAT)
+    flags, command = parsed(words, {**OPTIONS, **dict.fromkeys(SHORT, VALUE)}, WHAT)
+    flags = [(SHORT.get(name, name), setting) for name, setting in flags]
     options = own_options(flags, engine)
     if options.help:
         return Verb("help")
+    if (version := dict(flags).get("version")) is not None:
+        raise unsupported(version, "a version of XLearning", "tm --version shows ours")
     repeated: dict[str, list[Said]] = {name: [] for name in REPEATED}
     for name, setting in flags:
         if name in repeated:
@@ -91,6 +116,7 @@ class _Builder:
         self.kind = self._kind()
         self.command, self.command_setting = self._command(words)
         self.exports: list[str] = []
+        self.hadoop_formats = False  # whether one has read the settings of Hadoop's own
 
     def translate(self) -> None:
         self._refuse()
@@ -102,6 +128,7 @@ class _Builder:
         self._limits(roles)
         self._inputs()
         self._outputs(roles)
+        self._refuse_hadoop_settings()
         self._board(roles)
         for role in roles:
             if role != "tensorboard":
@@ -112,16 +139,26 @@ class _Builder:
     def _kind(self) -> str:
         setting = self.table["app.type"]
         kind = setting.text.strip().lower()
-        if kind in NOT_BUILT:
-            instead = "--app-type standalone runs the command as it is, and tells its tasks nothing of each other"
+        if kind in INTERACTIVE:
+            instead = "run a notebook as a role of its own in a job file, with ports and links"
             raise unsupported(setting, f"the application type {kind}", instead)
+        key, part = CLUSTERED.get(kind, ("ps.num", ""))
+        alone, flag_name = int(key == "worker.num"), key.replace(".", "-")
+        if part and (number := count(self.table[key])) > alone:
+            instead = f"--{flag_name} {alone} runs; --app-type standalone tells its tasks nothing of each other"
+            raise unsupported(
+                self.table[key], f"the type {kind} with --{flag_name} {number} needs {part}, which", instead
+            )
         if setting.text.strip() == "":
             raise wrong_value(setting, "a type: tensorflow, disttorch, standalone, ...")
         return kind
 
     def _command(self, words: Sequence[str]) -> tuple[list[str], Said]:
-        """Return the program's words: those behind the flags, or those of --launch-cmd, split at blanks as by XLearning, with no shell."""
-        if words:
+        """Return the program's words: those behind the flags, or those of --launch-cmd, split at blanks as by XLearning, with no shell.
+
+        A backslash at the end of a script, with no line after it, is a word for some shells, and not a command.
+        """
+        if words and words != ["\\"]:
             return list(words), Said(" ".join(words), "the command")
         if (launch := self.table.get("launch.cmd")) is None or not launch.text.split():
             raise BadInput(
@@ -157,7 +194,7 @@ class _Builder:
     def _names(self) -> None:
         set_key, table = self.draft.set_key, self.table
         set_key(("framework",), "xlearning", self.always)
-        set_key(("annotations", "xlearning.app-type"), self.kind, table["app.type"])
+        set_key(("annotations", APP_TYPE), self.kind, table["app.type"])
         from trainmaster.client.spec.describe import program
 
         self.name = plain(program(self.command), "xlearning")
@@ -225,14 +262,10 @@ class _Builder:
 
     def _ps(self) -> int:
         setting = self.table["ps.num"]
-        if count(setting) and self.kind != "tensorflow":
-            if not setting.strong:  # of the site file: XLearning, too, gave them only to TensorFlow
-                return 0
-            raise unsupported(
-                setting,
-                f"a ps beside the type {self.kind}",
-                "--app-type tensorflow has them; or name the roles in a job file",
-            )
+        if count(setting) and self.kind != "tensorflow":  # XLearning, too, gave none to such a type
+            if setting.strong:
+                self.draft.remark(f"--ps-num: nothing to do here; a job of the type {self.kind} has no ps")
+            return 0
         return count(setting)
 
     def _chief(self) -> bool:
@@ -242,7 +275,7 @@ class _Builder:
         if self.kind == "tensorflow":
             return True
         if setting.strong:
-            raise unsupported(setting, f"a chief of the type {self.kind}", "--app-type tensorflow has one")
+            self.draft.remark(f"--chiefworker-memory: nothing to do here; a job of the type {self.kind} has no chief")
         return False
 
     def _role(self, role: str, number: int, size_setting: Said, kind: str) -> None:
@@ -251,6 +284,8 @@ class _Builder:
         number_setting = table["ps.num" if kind == "ps" else "worker.num"]
         set_key((*prefix, "replicas"), number, number_setting)
         set_key((*prefix, "workdir"), "copy", self.always)
+        if self._folders_made():
+            set_key((*prefix, "prepare"), ["mkdir", "-p", *self._folders_made()], self.always)
         set_key((*prefix, "resources", "memory"), memory(size_setting), size_setting)
         set_key((*prefix, "resources", "cores"), count(table[f"{kind}.cores"], 1), table[f"{kind}.cores"])
         if gpus := count(table[f"{kind}.gpus"]):
@@ -292,6 +327,8 @@ class _Builder:
             set_key(("archives",), archives, *(table[key] for key in ("archiveFiles", "cacheArchive") if key in table))
         if cache:
             set_key(("cache",), cache, table["cacheFile"])
+        if self.kind in ("lightlda", "distlightlda"):
+            self.exports.append('export LIGHTLDA_RANK="$INDEX" LIGHTLDA_ROLE="$TF_ROLE"')
         for key, variable in (("user.path", "PATH"), ("user.ldlibrarypath", "LD_LIBRARY_PATH")):
             if key in table:
                 self.exports.append(f"export {variable}={_before(variable)}{shlex.quote(table[key].text)}")
@@ -367,28 +404,31 @@ class _Builder:
 
     # -- data --
 
-    def _places(self, kind: str) -> Iterator[tuple[str, str, str, Said]]:
-        """Yield (name, URL, local path, setting) of each --input or --output. Without # the local path is `input` or `output`."""
-        remotes: dict[str, str] = {}
+    def _places(self, kind: str) -> Iterator[tuple[str, list[str], str, Said]]:
+        """Yield (name, URLs, local path, setting) of each local path. Without # it is `input` or `output`.
+
+        A local path may have several remote ones: `A,B#LOCAL`, or the option again.
+        """
+        places: dict[str, tuple[list[str], Said]] = {}
         for option in (kind, f"s3{kind}"):
             for setting in self.repeated[option]:
                 remote, mark, local = setting.text.rpartition("#") if "#" in setting.text else (setting.text, "", "")
                 local = (local if mark else kind).strip().removeprefix("./").rstrip("/")
-                if not remote or not local:
+                paths = [path.strip() for path in remote.split(",") if path.strip()]
+                if not paths or not local:
                     raise wrong_value(setting, "REMOTE#LOCAL")
-                if "," in remote or remotes.setdefault(local, remote) != remote:
-                    instead = f"give each a directory of its own: --{option} A#{local}/a --{option} B#{local}/b"
-                    raise unsupported(setting, f"several remote paths in one local directory, {local},", instead)
-                url = remote if option == kind or "://" in remote else f"s3://{remote.lstrip('/')}"
-                yield plain(local, kind), self._remote(url), local, setting
+                urls, _ = places.setdefault(local, ([], setting))
+                urls += [path if option == kind or "://" in path else f"s3://{path.lstrip('/')}" for path in paths]
+        for local, (urls, setting) in places.items():
+            yield plain(local, kind), list(dict.fromkeys(self._remote(url) for url in urls)), local, setting
 
     def _inputs(self) -> None:
         set_key, table = self.draft.set_key, self.table
         strategy = self._strategy("input.strategy", "input.stream")
         mode = choice(strategy, STRATEGIES)
-        for name, url, path, setting in self._places("input"):
+        for name, urls, path, setting in self._places("input"):
             prefix = ("inputs", name)
-            set_key((*prefix, "url"), url, setting)
+            set_key((*prefix, "url"), urls[0] if len(urls) == 1 else urls, setting)
             set_key((*prefix, "as"), mode, strategy)
             if path != name:
                 set_key((*prefix, "local"), path, setting)
@@ -406,9 +446,26 @@ class _Builder:
             set_key((*prefix, "epochs"), epochs, table["stream.epoch"])
         if flag(table["input.stream.shuffle"]):
             set_key((*prefix, "shuffle"), True, table["input.stream.shuffle"])
+        if not text:
+            self._hadoop_settings(prefix)
         if not text and flag(table["inputformat.cache"]):
             limit = table["inputformat.cachesize.limit"]
             set_key((*prefix, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
+
+    def _hadoop_settings(self, prefix: tuple[str, str]) -> None:
+        """Give a Hadoop format the settings of Hadoop's own that --conf names."""
+        for name, setting in self.table.items():
+            if name.startswith(HADOOP_SETTING):
+                self.draft.set_key((*prefix, "options", name.removeprefix(HADOOP_SETTING)), setting.text, setting)
+                self.hadoop_formats = True
+
+    def _refuse_hadoop_settings(self) -> None:
+        """Refuse settings of Hadoop's own in a job without a Hadoop format, which would read them."""
+        setting = next((value for name, value in self.table.items() if name.startswith(HADOOP_SETTING)), None)
+        if setting is not None and not self.hadoop_formats:
+            name = setting.origin.removeprefix("flag --conf ")
+            instead = "only --inputformat and --outputformat read it; set others in the files of HADOOP_CONF_DIR"
+            raise unsupported(setting, f"the setting {name} of Hadoop", instead)
 
     def _strategy(self, key: str, enable: str) -> Said:
         """Return the strategy by which data moves. Hbox also has a switch for streams."""
@@ -417,24 +474,40 @@ class _Builder:
             Said("STREAM", setting.origin, setting.strong) if setting is not None and flag(setting) else self.table[key]
         )
 
+    def _folders_made(self) -> list[str]:
+        """Return the directories of outputs that are there when a program begins, as XLearning made them."""
+        if not flag(self.table["container.auto.create.output.dir"]) or self._output_mode() == "stream":
+            return []
+        return [path for _, _, path, _ in self._places("output")]
+
+    def _output_mode(self) -> str:
+        mode: str = choice(self._strategy("output.strategy", "out.stream"), {"upload": "upload", "stream": "stream"})
+        return mode
+
     def _outputs(self, roles: Sequence[str]) -> None:
         set_key, table = self.draft.set_key, self.table
         strategy = self._strategy("output.strategy", "out.stream")
-        mode = choice(strategy, {"upload": "upload", "stream": "stream"})
+        mode = self._output_mode()
         writer = self._writer(roles)
         alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
-        for name, url, path, setting in self._places("output"):
+        for name, urls, path, setting in self._places("output"):
+            if len(urls) > 1:
+                instead = f"write it once, or give each a directory of its own: --output {urls[0]}#{path}-2"
+                raise unsupported(setting, f"an output to several places, {', '.join(urls)},", instead)
             if "chief" in roles and not writer:
                 self.draft.remark(f"--output: folders are named by our tasks: {self._folders(roles)}")
             prefix = ("outputs", name)
-            set_key((*prefix, "url"), url, setting)
+            set_key((*prefix, "url"), urls[0], setting)
             set_key((*prefix, "as"), mode, strategy)
+            if mode == "upload":
+                set_key((*prefix, "required"), "any", self.always)
             if path != name:
                 set_key((*prefix, "local"), path, setting)
             if writer:
                 set_key((*prefix, "from"), writer, table["output.index"])
             if mode == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":
                 set_key((*prefix, "format"), f"{HADOOP}{table['outputformat.class'].text}", table["outputformat.class"])
+                self._hadoop_settings(prefix)
             if alone and not flag(table["createcontainerid.dir"]):
                 set_key((*prefix, "layout"), "flat", table["createcontainerid.dir"])
             set_key(("saves", "names"), "interResult", self.always)
@@ -466,44 +539,69 @@ class _Builder:
     # -- TensorBoard --
 
     def _board(self, roles: list[str]) -> None:
-        """Run TensorBoard as a task of its own, if all reach the logs; else in the worker that writes them, as XLearning did."""
+        """Run the board as a task of its own, if all reach the logs; else in the worker that writes them, as XLearning did."""
         table, set_key = self.table, self.draft.set_key
-        enabled, logs, index = table["tf.board.enable"], table["tf.board.log.dir"], table["tf.board.worker.index"]
+        enabled, logs, index = self._board_enabled(), table["tf.board.log.dir"], table["tf.board.worker.index"]
         if not flag(enabled):
             return
-        if self.kind != "tensorflow":
-            if enabled.strong:
-                instead = "leave it out; a board is a role of its own in a job file, with ports and links"
-                raise unsupported(enabled, f"VisualDL, the board of the type {self.kind},", instead)
+        is_shared = "://" in logs.text or logs.text.startswith("/")
+        if is_shared and self.kind != "tensorflow":
+            self.draft.remark("--board-logdir: no VisualDL; it reads a directory of the worker alone")
             return
-        arguments = f" --reload_interval {count(table['tf.board.reload.interval'])}"
-        program = table["tf.board.path"].text
-        if "://" in logs.text or logs.text.startswith("/"):
+        if is_shared:
             prefix = ("roles", "tensorboard")
-            set_key(
-                (*prefix, "command"), board(self._remote(logs.text), self.engine, arguments, program), enabled, logs
-            )
+            set_key((*prefix, "command"), self._board_line(self._remote(logs.text)), enabled, logs)
             set_key((*prefix, "counts"), False, self.always)
             set_key((*prefix, "ports"), ["board"], self.always)
-            set_key(("links", "TensorBoard"), "tensorboard:0:board/", enabled)
+            set_key(("links", self._board_name()), "tensorboard:0:board/", enabled)
             return
         task = self._worker(count(index), roles)
         role, _, number = task.partition(":")
-        line = board(logs.text, self.engine, arguments, program)
+        program = table[self._board_key()].text
+        missing = f"echo {shlex.quote(f'no {self._board_name()}: there is no program {program}')} >&2"
+        board_line = f"if command -v {program} >/dev/null; then {self._board_line(logs.text)} & else {missing}; fi"
         self.exports.append(
-            f'mkdir -p {shlex.quote(logs.text)}; if [ "$TF_ROLE:$TF_INDEX" = worker:{count(index)} ]; then {line} & fi'
+            f'mkdir -p {shlex.quote(logs.text)}; if [ "$TF_ROLE:$TF_INDEX" = worker:{count(index)} ]; then {board_line}; fi'
         )
         set_key(("roles", role, "ports"), ["board"], self.always)
-        set_key(("links", "TensorBoard"), f"{role}:{number}:board/", enabled)
-        if (history := table.get("tf.board.history.dir")) is not None:
-            set_key(("outputs", "board", "url"), f"{self._remote(history.text).rstrip('/')}/{self.name}", history)
+        set_key(("links", self._board_name()), f"{role}:{number}:board/", enabled)
+        if (history := table.get("tf.board.history.dir")) is not None and history.strong:
+            set_key(("outputs", "board", "url"), self._remote(history.text).rstrip("/"), history)
             for key, value in (
                 ("from", task),
                 ("local", logs.text.removeprefix("./")),
                 ("layout", "flat"),
                 ("overwrite", True),
+                ("required", "none"),
             ):
                 set_key(("outputs", "board", key), value, history)
+
+    def _board_enabled(self) -> Said:
+        """Return whether there is a board. By default the words of XLearning 1, whose command is --launch-cmd, have one; Hbox's have none.
+
+        Other types than tensorflow get one only if a flag is about it: most nodes have no VisualDL.
+        """
+        table = self.table
+        asked = any(table[key].strong for key in BOARD_KEYS if key in table)
+        by_default = self.command_setting.origin in XLEARNING_1 and (self.kind == "tensorflow" or asked)
+        enabled = table.get("tf.board.enable") or Said("true" if by_default else "false", "XLearning's default", False)
+        return enabled if self.kind == "tensorflow" or asked else Said("false", enabled.origin, False)
+
+    def _board_name(self) -> str:
+        return "TensorBoard" if self.kind == "tensorflow" else "VisualDL"
+
+    def _board_key(self) -> str:
+        """Return the key that names the program of the board."""
+        return "tf.board.path" if self.kind == "tensorflow" else "board.path"
+
+    def _board_line(self, logs: str) -> str:
+        table, program = self.table, self.table[self._board_key()].text
+        if self.kind == "tensorflow":
+            return board(logs, self.engine, f" --reload_interval {count(table['tf.board.reload.interval'])}", program)
+        model = f" --model_pb {shlex.quote(table['board.modelpb'].text)}" if "board.modelpb" in table else ""
+        options = f"--logdir {shlex.quote(logs)} --cache_timeout {count(table['board.cache.timeout'])}{model}"
+        host = "127.0.0.1" if is_on_this_machine(self.engine) else "0.0.0.0"
+        return f'{program} {options} --port "$TRAINMASTER_PORT_BOARD" --host {host}'
 
     def _line(self, role: str) -> Any:
         """Return the command: its words as they are, or a line for the shell, where variables must be set first."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
-from trainmaster.integrations.dialect import VALUE, Said, count, unknown, unsupported, wrong_value
+from trainmaster.integrations.dialect import FLAG, VALUE, Said, count, unknown, wrong_value
 
 WHAT = "XLearning"
 DEFAULT = "XLearning's default"
@@ -37,15 +37,33 @@ FLAGS = {
     "launch-cmd": "launch.cmd", "xlearning-cmd": "launch.cmd", "hbox-cmd": "launch.cmd",
 }  # fmt: skip
 REPEATED = ("input", "output", "s3input", "s3output", "conf")
-OPTIONS = dict.fromkeys((*FLAGS, *REPEATED), VALUE)
+OPTIONS = {**dict.fromkeys((*FLAGS, *REPEATED), VALUE), "version": FLAG}
+
+
+def _short(name: str) -> str:
+    """Return `app-name` as `appName`, which XLearning's parser took too, with one dash."""
+    first, *rest = name.split("-")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+# Short names of flags, and the long one of each. Some are not made by the rule.
+SHORT = {_short(name): name for name in FLAGS if "-" in name} | {
+    "boardReloadInterval": "board-reloadinterval", "boardLogDir": "board-logdir", "boardHistoryDir": "board-historydir",
+    "boardModelPB": "board-modelpb", "inputFormatClass": "inputformat", "outputFormatClass": "outputformat",
+    "userLDLIBRARYPATH": "user-ldlibrarypath", "chiefWorkerMemory": "chiefworker-memory",
+    "evaluatorWorkerMemory": "evaluatorworker-memory",
+}  # fmt: skip
+HADOOP_SETTING = "hadoop:"  # in front of a setting of Hadoop's own in the table
 DEFAULTS = {
     "app.type": "standalone", "am.memory": "1024", "am.cores": "1", "worker.num": "1", "worker.memory": "1024", "worker.cores": "1",
     "worker.gpus": "0", "ps.num": "0", "ps.memory": "1024", "ps.cores": "1", "ps.gpus": "0", "app.priority": "3",
-    "input.strategy": "DOWNLOAD", "output.strategy": "UPLOAD", "container.maxFailures.rate": "0.5", "tf.board.enable": "false",
+    "input.strategy": "DOWNLOAD", "output.strategy": "UPLOAD", "container.maxFailures.rate": "0.5",
+    "container.auto.create.output.dir": "true",
     "tf.board.worker.index": "0", "tf.board.log.dir": "eventLog", "tf.board.reload.interval": "1", "tf.evaluator": "false",
     "tf.distribution.strategy": "false", "createcontainerid.dir": "true", "stream.epoch": "1", "input.stream.shuffle": "false",
     "inputformat.class": "org.apache.hadoop.mapred.TextInputFormat", "outputformat.class": "TextMultiOutputFormat",
     "output.index": "-1", "user.classpath.first": "true", "placeholder.whole.enable": "false", "tf.board.path": "tensorboard",
+    "board.path": "visualDL", "board.cache.timeout": "20",
     "worker.mem.autoscale": "0.5", "ps.mem.autoscale": "0.2", "memory.overhead.fraction": "0.10", "memory.overhead.minimum": "384",
     "inputformat.cache": "false", "inputformat.cachesize.limit": "102400",
 }  # fmt: skip
@@ -54,27 +72,27 @@ OTHERS = {
     "app.max.attempts", "job.exec.timeout", "localresource.timeout", "task.timeout", "interresult.upload.interval",
     "am.nodeLabelExpression",
     "worker.nodeLabelExpression", "ps.nodeLabelExpression", "job.labelname", "host.blacklist", "docker.registry.host",
-    "docker.registry.port", "container.env",
+    "docker.registry.port", "container.env", "am.env",
 }  # fmt: skip
 # Other spellings, of other versions, and the keys that they mean.
 SAME = {
-    "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache", "board.path": "tf.board.path",
+    "driver.memory": "am.memory", "driver.cores": "am.cores", "inputmat.cache": "inputformat.cache",
     "worker.gpu": "worker.gpus", "ps.gpu": "ps.gpus", "docker.image.name": "docker.image", "inputformat-shuffle": "input.stream.shuffle",
+    "container.extraEnv": "container.env", "am.nodeLabelException": "am.nodeLabelExpression",
 }  # fmt: skip
 # Keys of how XLearning itself works: heartbeats, polls, threads, history. Ours works otherwise, and a job means the same without them.
 MACHINERY = re.compile(
     r"(allocate|status\.update|log\.pull)\.interval|task\.timeout\.check\.interval|messages\.len\.max|execute\.node\.limit|staging\.dir"
     r"|cleanup\.enable|download\.file\..*|upload\.(output|file)\.thread\.nums|file\.list\.level|container\.(heartbeat|update)\..*"
-    r"|container\.auto\.create\.output\.dir|container\.extra\.java\.opts|container\.jvm\.memory\..*|container\.mem\.usage\.warn\.fraction"
+    r"|container\.extra\.java\.opts|container\.jvm\.memory\..*|container\.mem\.usage\.warn\.fraction"
     r"|container\.running\.log\.enable|report\.container\.status|env\.maxlength|history\..*|local\.resource\.visibility|reserve\.port\..*"
     r"|interresult\.(upload\.timeout|save\.inc|upload\.inc)|inputformat\.cachefile\.name|cachefile\.check\.enable|client\..*|log\.sampling"
     r"|chief\.worker\.minimum\..*|mpi\..*|horovod\..*|digits\..*|tf\.mode\.single|mxnet\.mode\.single|append\.defaultfs\.enable"
+    r"|app\.id|mode\.single|docker\.num\.per\.worker|nodemanager\.webapp\.port|cached\.mpi\..*|webapp\.spnego-.*|python\.home"
     r"|tf\.board\.upload|am\.extra\..*|jvm\..*|cluster\.name\.history\..*|cluster\.delegation\..*"
 )
 REFUSED: dict[str, tuple[str, str]] = {
     "host.local.enable": ("the wish for the hosts of the previous run", "leave it out: tasks go where there is room"),
-    "board.modelpb": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
-    "board.cache.timeout": ("VisualDL", "run it as a role of its own: roles.board in a job file"),
     "cluster.name": ("the choice of a cluster by name", "set HADOOP_CONF_DIR to the configuration of that cluster"),
     "docker.run.args": ("arguments of docker run", "engines.yarn.mounts and engines.yarn.network, by --set"),
     "docker.worker.dir": ("a directory of its own in the image", "leave it out: programs run in the container's working directory"),
@@ -84,6 +102,15 @@ REFUSED: dict[str, tuple[str, str]] = {
     "output.local.dir": ("another name of the output's directory", "say it: --output URL#NAME"),
     "interresult.dir": ("another name of saves", "leave it out: they are interResult_<time>"),
     "remote.defaultFS": ("another default file system", "write whole URLs, or set fs.defaultFS in HADOOP_CONF_DIR"),
+    **dict.fromkeys(
+        ("s3.cluster", "s3.cluster.prefix", "s3.bucket.dir.split", "s3.key.access", "s3.key.secret"),
+        ("an object store by its configuration", "export AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which go along"),
+    ),
+    **dict.fromkeys(
+        ("commom.cache.archive.hdfs", "commom.cache.archive.hdfs.convert.enable"),
+        ("an archive of all jobs", "name it in each job: --cacheArchive"),
+    ),
+    "custom.exit": ("a file that ends an MPI job", "let the program exit"),
     "failed.upload": ("the upload of what a failed task wrote", "--set saves.every=10m: what was saved before stays"),
     "am.cmd": ("a command of the master's", "run it as a role of its own in a job file"),
     "am.cmd.enable": ("a command of the master's", "run it as a role of its own in a job file"),
@@ -130,12 +157,10 @@ def _note_conf_flag(setting: Said, table: dict[str, Said]) -> None:
     name, mark, text = setting.text.partition("=")
     if not mark:
         raise wrong_value(setting, "KEY=VALUE")
-    if not name.startswith(("xlearning.", "hbox.")):
-        instead = (
-            "set it in the files of HADOOP_CONF_DIR; what an input format reads: --set inputs.NAME.options.KEY=VALUE"
-        )
-        raise unsupported(setting, f"the setting {name} of Hadoop", instead)
-    _note(table, name, Said(text, f"flag --conf {name}"))
+    if name.startswith(("xlearning.", "hbox.")):
+        _note(table, name, Said(text, f"flag --conf {name}"))
+    else:
+        table[f"{HADOOP_SETTING}{name}"] = Said(text, f"flag --conf {name}")
 
 
 def _note(table: dict[str, Said], name: str, setting: Said) -> None:

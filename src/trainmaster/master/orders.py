@@ -250,6 +250,7 @@ class Orders:
         return {
             name: {
                 "url": output.url, "as": output.as_, "layout": output.layout, "overwrite": output.overwrite, "local": output.local or name,
+                "required": output.required,
                 **({"name": name, "format": output.format, "options": output.options} if output.format.startswith(HADOOP) else {}),
             }
             for name, output in outputs_of(self.job, task.role, task.index).items()
@@ -259,8 +260,8 @@ class Orders:
         """Return one input as this task gets it."""
         listing = self.listings[input_.name]
         payload: dict[str, Any] = {
-            "as": input_.as_, "url": input_.url, "local": input_.local or input_.name, "format": input_.format, "epochs": input_.epochs,
-            "shuffle": input_.shuffle, "seed": input_.seed, "prefix": listing.prefix,
+            "as": input_.as_, "url": input_.location, "local": input_.local or input_.name, "format": input_.format,
+            "epochs": input_.epochs, "shuffle": input_.shuffle, "seed": input_.seed, "prefix": listing.prefix,
         }  # fmt: skip
         part = self._part(state, input_, task)
         if input_.format.startswith(HADOOP):
@@ -270,7 +271,7 @@ class Orders:
             sizes = {file.path: file.size for file in listing.files}
             payload["pieces"] = [[piece.path, piece.start, piece.end, sizes[piece.path]] for piece in part]
         elif input_.as_ in ("download", "list"):
-            payload["files"] = [[file.path, file.size, file.stamp] for file in part]
+            payload["files"] = [[file.path, file.size, file.stamp, file.name] for file in part]
         return payload
 
     def _part(self, state: State, input_: Input, task: Task) -> list[Any]:
@@ -319,7 +320,7 @@ class Orders:
 def _placed(input_: Input) -> bool:
     """Tell whether each task has a part of this input, in storage that tells which nodes hold it."""
     return input_.format.startswith(HADOOP) or (
-        input_.as_ in STATIC_INPUTS and input_.url.lower().startswith("hdfs://")
+        input_.as_ in STATIC_INPUTS and input_.location.lower().startswith("hdfs://")
     )
 
 

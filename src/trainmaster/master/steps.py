@@ -107,7 +107,7 @@ class StepRunner:
         from trainmaster.data.formats.tables import is_table
         from trainmaster.data.sources import list_input
 
-        if is_table(input_.url):
+        if is_table(input_.location):
             return self._cut_table(name, input_)
         listing = self._splits(input_) if input_.format.startswith(HADOOP) else list_input(input_)
         content = self._keep_listing(name, listing)
@@ -117,7 +117,7 @@ class StepRunner:
 
     def _keep_listing(self, name: str, listing: Listing) -> bytes:
         self._orders.listings[name] = listing
-        files = [[file.path, file.size, list(file.hosts), file.stamp] for file in listing.files]
+        files = [[file.path, file.size, list(file.hosts), file.stamp, file.name] for file in listing.files]
         content = json.dumps([listing.prefix, files]).encode()
         self._storage.replace(f"inputs/{name}.json", content)
         return content
@@ -204,7 +204,7 @@ def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:
     from trainmaster.data.formats.formats import shard_files, shard_size
     from trainmaster.runtime.reading import counted
 
-    size = counted(input_.url)[1] if _is_counted(input_) else shard_size(input_, listing)
+    size = counted(input_.location)[1] if _is_counted(input_) else shard_size(input_, listing)
     return shard_table(input_, shard_files(input_, listing), size)
 
 
@@ -218,7 +218,7 @@ def shard_table(input_: Any, files: Sequence[Any], size: int = 0) -> dict[str, A
 
 def _is_counted(input_: Any) -> bool:
     """Tell whether the input is a number of records, and no files."""
-    return bool(input_.url.startswith("records:"))
+    return bool(input_.location.startswith("records:"))
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:
@@ -228,6 +228,6 @@ def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:
         if (content := storage.read(f"inputs/{name}.json")) is not None:
             prefix, files = json.loads(content)
             listings[name] = Listing(
-                prefix, tuple(File(path, size, tuple(hosts), stamp) for path, size, hosts, stamp in files)
+                prefix, tuple(File(path, size, tuple(hosts), *rest) for path, size, hosts, *rest in files)
             )
     return listings

@@ -7,6 +7,7 @@ when it was cut off beyond its grace. An agent whose program has ended waits lon
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,7 @@ class Habits:
     full_disk: float = 0.0  # chance that a checkpoint set does not fit on its disk
     savers: float = math.inf  # only tasks of a lower index store sets
     commits: float = 0.5  # s that a commit takes at most
+    idle_writers: float = 0.0  # chance that an attempt puts nothing into its outputs
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
     poison: frozenset[int] = frozenset()  # shards that kill their readers
     tells_begun: bool = False  # whether agents tell which shard a program was reading when it failed
@@ -420,7 +422,15 @@ class Agent:
 
     def _uploaded(self, course: Course) -> None:
         if self.alive and course is self.course and course.enter(UPLOADED):
-            self.report("uploaded", course.number, outputs={})
+            self.report("uploaded", course.number, outputs=self._written(course.number))
+
+    def _written(self, attempt: int) -> dict[str, Any]:
+        """Return the report on the output `model`, drawn apart from all else."""
+        task, chance = self.container.task, self.habits.idle_writers
+        writes = not chance or random.Random(f"idle writers {task} {attempt}").random() >= chance
+        if writes:
+            self.world.truth.writers.add((task, attempt))
+        return {"model": {"files": int(writes), "bytes": 0}} if chance else {}
 
     def stop_program(self) -> None:
         if self.running:

@@ -34,6 +34,7 @@ def check(world: World, engine: Engine, events: list[Event], living: State, shar
     _check_shards(world, events, living, shards)
     if living.ending is not None and living.ending["state"] == SUCCEEDED:
         _check_commits(world, living)
+        _check_required(world, living)
 
 
 def _check_log(events: list[Event]) -> None:
@@ -153,6 +154,13 @@ def _check_commits(world: World, state: State) -> None:
     for task in state.tasks.values():
         if task.counts and not task.is_spare and task.commits and len(world.truth.commits.get(task.key, [])) != 1:
             raise Violation(f"{task.key} succeeded with commits {world.truth.commits.get(task.key)}")
+
+
+def _check_required(world: World, state: State) -> None:
+    """Check that some task wrote each output of which one must, in a job that succeeded."""
+    wrote = any((task.key, task.attempt) in world.truth.writers for task in state.tasks.values())
+    if not wrote and any(output.required == "any" for output in state.known_job.outputs.values()):
+        raise Violation("the job succeeded, and nobody wrote the output that one task had to write")
 
 
 def _all_must_succeed(state: State) -> bool:

@@ -68,6 +68,9 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         habits = evolve(habits, full_disk=random.Random(f"how full {seed}").choice((0.2, 0.9)))
     if random.Random(f"slow commits 3 {seed}").random() < 0.1:
         habits = evolve(habits, commits=600.0)
+    if "outputs" in job and random.Random(f"required {seed}").random() < 0.3:
+        job["outputs"]["model"]["required"] = random.Random(f"how required {seed}").choice(("any", "any", "none"))
+        habits = evolve(habits, idle_writers=random.Random(f"idle writers {seed}").choice((0.5, 1.0)))
     faults = rng.sample(ALL, rng.randint(1, len(ALL))) + (list(FATAL) if rng.random() < 0.05 else [])
     return Scene(
         job=job, habits=habits, faults=faults, fault_every=rng.choice((3.0, 20.0, 60.0)), stormy=rng.choice((60.0, 600.0, 1800.0)),

@@ -61,6 +61,7 @@ class Truth:
 
     running: dict[str, dict[int, Copy]] = attrs.field(factory=dict)  # task -> attempt -> its program
     commits: dict[str, list[int]] = attrs.field(factory=dict)  # task -> attempts that changed its output directory
+    writers: set[tuple[str, int]] = attrs.field(factory=set)  # (task, attempt) that put a file into its outputs
     # (input, shard number) -> times a program read it to its end.
     trained: Counter[tuple[str, int]] = attrs.field(factory=Counter)
     # (input, shard number) -> the attempts that failed by themselves while they were reading it.

@@ -63,7 +63,9 @@ def _tasks(event: Data) -> str:
 def _output_size(event: Data) -> str:
     outputs = event["outputs"].values() if "outputs" in event else [event]
     files, size = (sum(int(output.get(figure) or 0) for output in outputs) for figure in ("files", "bytes"))
-    return str(event.get("gave_up") or f"{format_count(files, 'file')}, {format_bytes(size)}")
+    empty = [name for name, output in (event.get("outputs") or {}).items() if "files" in output and not output["files"]]
+    none = f"; nothing in {names(empty)}" if empty else ""
+    return str(event.get("gave_up") or f"{format_count(files, 'file')}, {format_bytes(size)}{none}")
 
 
 def _shards(event: Data) -> str:

@@ -43,7 +43,7 @@ class Materials:
 
         `shared`: the directory is not the task's own.
         """
-        total = sum(size for fields in inputs.values() if fields["as"] == "download" for _, size, _ in fields["files"])
+        total = sum(size for fields in inputs.values() if fields["as"] == "download" for _, size, *_ in fields["files"])
         done = 0
         locations = {}
         for name, fields in inputs.items():
@@ -60,7 +60,7 @@ class Materials:
         path = os.path.join(folder, fields["local"])
         kind = fields["as"]
         if kind in ("download", "list"):
-            files = tuple(File(url, size, stamp=stamp) for url, size, stamp in fields["files"])
+            files = tuple(File(url, size, (), *rest) for url, size, *rest in fields["files"])
             listing = Listing(fields["prefix"], files)
             if kind == "download":
                 return path, staging.download(listing, path, tell=tell, stop=stop)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,11 @@ def absolute(url: str, base: Path) -> str:
 
         return tables.absolute(url, str(base)) if tables.is_table(url) else url
     return os.path.normpath(base / os.path.expanduser(url)) + "/" * (url.endswith("/") and url != "/")
+
+
+def all_absolute(url: str | Sequence[str], base: Path) -> str | tuple[str, ...]:
+    """Return the URL, or URLs, of an input with absolute paths."""
+    return absolute(url, base) if isinstance(url, str) else tuple(absolute(one_url, base) for one_url in url)
 
 
 def in_id(name: str) -> str:

@@ -54,7 +54,9 @@ def of_stores(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the submitter's variables that open the object stores which the job names. On a cluster the job's master and agents have
     them, and of the programs those that read an input there themselves, as shards.
     """
-    urls = [source.url for source in job.inputs.values()] + [output.url for output in job.outputs.values()]
+    urls = [url for source in job.inputs.values() for url in source.urls] + [
+        output.url for output in job.outputs.values()
+    ]
     urls += [*job.cache, *job.archives, job.storage, job.checkpoint.url if job.checkpoint is not None else ""]
     variables = tuple(prefixes(urls))
     return {name: value for name, value in environ.items() if name.startswith(variables)}

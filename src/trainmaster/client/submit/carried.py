@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.client.jobs.places import URL, absolute, client_side, job_storage, site_of, storage_errors
+from trainmaster.client.jobs.places import URL, all_absolute, client_side, job_storage, site_of, storage_errors
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.spec.job import HADOOP, Input, Job
 from trainmaster.core.spec.quantities import format_bytes
@@ -36,16 +36,24 @@ LARGEST = 2 * 2**30  # bytes of an input that is carried without a question: mor
 _BROUGHT = "brought"  # in the job's directory: the names of the outputs that are here
 
 
-def local_places(job: Job) -> dict[str, str]:
-    """Return inputs.NAME, outputs.NAME -> URL of those that are paths of this machine."""
-    urls = {f"inputs.{name}": source.url for name, source in job.inputs.items()}
-    urls |= {f"outputs.{name}": output.url for name, output in job.outputs.items()}
-    return {key: url for key, url in urls.items() if not URL.match(url)}
+def local_places(job: Job) -> dict[str, str | tuple[str, ...]]:
+    """Return inputs.NAME, outputs.NAME -> URL of those that are paths of this machine. Raises BadInput for an input that is so in part."""
+    urls: dict[str, str | tuple[str, ...]] = {f"outputs.{name}": output.url for name, output in job.outputs.items()}
+    for name, source in job.inputs.items():
+        paths = [url for url in source.urls if not URL.match(url)]
+        if paths and len(paths) < len(source.urls):
+            raise BadInput(
+                f"the input {name} has paths of this machine and URLs", place=f"inputs.{name}.url: {paths[0]}",
+                mend="put all of it on storage that the nodes reach (hdfs://, s3://), or make two inputs of it",
+                anchor="not-on-the-cluster",
+            )  # fmt: skip
+        urls[f"inputs.{name}"] = source.url
+    return {key: url for key, url in urls.items() if not URL.match(url if isinstance(url, str) else url[0])}
 
 
-def carried_paths(job: Job, base: Path) -> dict[str, str]:
+def carried_paths(job: Job, base: Path) -> dict[str, str | tuple[str, ...]]:
     """Return the same with absolute paths. `job`: as its user wrote it; `base`: the directory that its paths are relative to."""
-    return {key: absolute(url, base) for key, url in local_places(job).items()}
+    return {key: all_absolute(url, base) for key, url in local_places(job).items()}
 
 
 def rerouted(job: Job, local: Iterable[str], engine: str) -> Job:
@@ -67,10 +75,10 @@ def rerouted(job: Job, local: Iterable[str], engine: str) -> Job:
     return attrs.evolve(job, inputs=inputs, outputs=outputs)
 
 
-def restored(job: Job, carried: Mapping[str, str]) -> Job:
+def restored(job: Job, carried: Mapping[str, Any]) -> Job:
     """Return the job as it was before `rerouted`, by the noted paths."""
     inputs = {
-        name: attrs.evolve(source, url=carried.get(f"inputs.{name}", source.url)) for name, source in job.inputs.items()
+        name: _with_urls(source, carried.get(f"inputs.{name}", source.url)) for name, source in job.inputs.items()
     }
     outputs = {
         name: attrs.evolve(output, url=carried.get(f"outputs.{name}", output.url))
@@ -79,13 +87,17 @@ def restored(job: Job, carried: Mapping[str, str]) -> Job:
     return attrs.evolve(job, inputs=inputs, outputs=outputs)
 
 
-def carry(job: Job, carried: Mapping[str, str], engine: str) -> None:
+def _with_urls(source: Input, url: str | Sequence[str]) -> Input:
+    return attrs.evolve(source, url=url if isinstance(url, str) else tuple(url))
+
+
+def carry(job: Job, carried: Mapping[str, Any], engine: str) -> None:
     """Put the inputs where the job will read them. Raises BadInput where one has changed since, StorageFailed."""
     if any(key.startswith("outputs.") for key in carried):
         client_side(engine).store(job).private("outputs")
     for name, source in job.inputs.items():
         if (url := carried.get(f"inputs.{name}")) is not None:
-            _put(attrs.evolve(source, url=url), source.url, client_side(engine).store(job).private("inputs"))
+            _put(_with_urls(source, url), source.location, client_side(engine).store(job).private("inputs"))
 
 
 def bring_outputs(job: str, status: dict[str, Any]) -> dict[str, Any]:
@@ -131,12 +143,12 @@ def _listing_of(source: Input) -> Listing:
     from trainmaster.core.input.splits import visible
     from trainmaster.data.sources import list_input
 
-    place = f"inputs.{source.name}.url: {source.url}"
+    place = f"inputs.{source.name}.url: {source.location}"
     mend = "put it on storage that the nodes reach (hdfs://, s3://)"
     if source.as_ == "mount" or source.format.startswith(HADOOP):
         subject = "what is mounted" if source.as_ == "mount" else "an input of a Hadoop format"
         raise BadInput(
-            f"{subject} cannot be of this machine: the nodes do not see {source.url}", place=place, mend=mend,
+            f"{subject} cannot be of this machine: the nodes do not see {source.location}", place=place, mend=mend,
             anchor="not-on-the-cluster",
         )  # fmt: skip
     listing = list_input(source)
@@ -173,7 +185,7 @@ def _put(source: Input, url: str, inputs: str) -> None:
     store = store_for(inputs)
     if digest not in url:
         raise BadInput(
-            f"the input {source.name} changed while it was submitted", place=f"inputs.{source.name}.url: {source.url}",
+            f"the input {source.name} changed while it was submitted", place=f"inputs.{source.name}.url: {source.location}",
             mend="submit again", anchor="no-input",
         )  # fmt: skip
     flow = Flow(listing.size, None, None)

@@ -42,23 +42,24 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
 
 def _check_schemes(job: Job) -> None:
     """Raise BadInput where a URL of the job can be opened by nothing that is installed; the master would find out later."""
-    urls = {
-        f"inputs.{name}.url": source.url
+    urls = [
+        (f"inputs.{name}.url", url)
         for name, source in job.inputs.items()
-        if not (source.format.startswith(HADOOP) or is_table(source.url) or source.url.startswith("records:"))
-    }
-    urls |= {
-        f"outputs.{name}.url": target.url
+        for url in source.urls
+        if not (source.format.startswith(HADOOP) or is_table(url) or url.startswith("records:"))
+    ]
+    urls += [
+        (f"outputs.{name}.url", target.url)
         for name, target in job.outputs.items()
         if not target.format.startswith(HADOOP)
-    }
-    urls |= {f"{key}[{number}]": url for key in ("cache", "archives") for number, url in enumerate(getattr(job, key))}
-    urls |= {
-        "storage": job.storage,
-        "checkpoint.url": job.checkpoint.url if job.checkpoint is not None else "",
-        "tensorboard.logs": job.tensorboard.logs if job.tensorboard is not None else "",
-    }
-    for key, url in urls.items():
+    ]
+    urls += [(f"{key}[{number}]", url) for key in ("cache", "archives") for number, url in enumerate(getattr(job, key))]
+    urls += [
+        ("storage", job.storage),
+        ("checkpoint.url", job.checkpoint.url if job.checkpoint is not None else ""),
+        ("tensorboard.logs", job.tensorboard.logs if job.tensorboard is not None else ""),
+    ]
+    for key, url in urls:
         if URL.match(url) and not url.lower().startswith(("file://", "local://")):
             from trainmaster.log.objects import check_scheme
 
@@ -102,7 +103,7 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
 
     for name, source in job.inputs.items():
         check_table(source, where.on_this_machine)
-        if is_mount(source.url, where.engine) or is_table(source.url):
+        if is_mount(source.urls[0], where.engine) or is_table(source.location):
             continue
         if source.format.startswith(HADOOP) or source.options:
             from trainmaster.data.formats.hadoop_formats import check
@@ -114,9 +115,9 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
 
             check_format(source)
         # Others are listed by the master, which waits for nobody.
-        is_carried = not where.on_this_machine and not URL.match(described.inputs[name].url)
-        is_here = local_path(source.url) is not None and not is_carried
-        if source.as_ == "mount" or source.url.startswith("records:") or is_here:
+        is_carried = not where.on_this_machine and not URL.match(described.inputs[name].urls[0])
+        is_here = all(map(local_path, source.urls)) and not is_carried
+        if source.as_ == "mount" or source.location.startswith("records:") or is_here:
             from trainmaster.data.sources import list_input
 
             list_input(source)

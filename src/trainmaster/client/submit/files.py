@@ -125,7 +125,9 @@ def _is_empty(folder: Path) -> bool:
 def _local_places(job: Job, base: Path) -> Iterator[str]:
     from trainmaster.data.store.stores import local_path
 
-    urls = [source.url for source in job.inputs.values()] + [output.url for output in job.outputs.values()]
+    urls = [url for source in job.inputs.values() for url in source.urls] + [
+        output.url for output in job.outputs.values()
+    ]
     urls += [job.checkpoint.url if job.checkpoint is not None else "", job.storage]
     for url in filter(None, urls):
         if (path := local_path(url)) is not None:

@@ -51,7 +51,7 @@ def preview(job: Job, base: Path, engine: str = DEFAULT) -> dict[str, Any]:
         **objects,
         "threads": thread_shares(plain, engine),
         **_files(plain, job, base),
-        "inputs": {name: _input(plain, name, engine, job.inputs[name].url) for name in plain.inputs},
+        "inputs": {name: _input(plain, name, engine, job.inputs[name].urls[0]) for name in plain.inputs},
     }
 
 
@@ -125,15 +125,15 @@ def _input(job: Job, name: str, engine: str, described: str) -> dict[str, Any]:
         for i in range(role.replicas.max)
     ]
     is_carried = not registry.is_on_this_machine(engine) and not URL.match(described)
-    elsewhere = is_carried or local_path(source.url) is None or registry.is_mount(source.url, engine)
+    elsewhere = is_carried or not all(map(local_path, source.urls)) or registry.is_mount(source.urls[0], engine)
     if source.as_ == "mount" or elsewhere or source.format.startswith(HADOOP):
-        return {"url": source.url, "as": source.as_, "readers": readers}
+        return {"url": source.location, "as": source.as_, "readers": readers}
     from trainmaster.core.input.splits import parts
     from trainmaster.data.sources import list_input
 
     listing = list_input(source)
     facts = {
-        "url": source.url,
+        "url": source.location,
         "as": source.as_,
         "readers": readers,
         "files": len(listing.files),

@@ -27,6 +27,7 @@ from trainmaster.client.jobs.places import (
     SITE_FILE,
     TOKEN_FILE,
     absolute,
+    all_absolute,
     in_id,
     job_storage,
     state_dir,
@@ -100,7 +101,7 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
 
         job = with_board(job, base, where.engine)
     plain, values = separated(job, environ, base)
-    inputs = {name: attrs.evolve(source, url=absolute(source.url, base)) for name, source in plain.inputs.items()}
+    inputs = {name: attrs.evolve(source, url=all_absolute(source.url, base)) for name, source in plain.inputs.items()}
     outputs = {name: attrs.evolve(output, url=absolute(output.url, base)) for name, output in plain.outputs.items()}
     checkpoint = plain.checkpoint
     if checkpoint is not None and checkpoint.url:

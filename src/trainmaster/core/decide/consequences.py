@@ -17,7 +17,17 @@ from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, DONE, ENDED, NEW, READY, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.ranks import Member, assign
 from trainmaster.core.machine.reasons import words
-from trainmaster.core.machine.state import GRANTED, Group, State, Task, elastic_roles, group_unit, role_size, size_of
+from trainmaster.core.machine.state import (
+    GRANTED,
+    SUCCEEDED,
+    Group,
+    State,
+    Task,
+    elastic_roles,
+    group_unit,
+    role_size,
+    size_of,
+)
 from trainmaster.core.machine.units import unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
@@ -285,11 +295,11 @@ def _end(state: State) -> list[Fact]:
     completion = state.known_job.completion
     if completion.first:
         if state.done[completion.first]:
-            return [_ending("succeeded", "succeeded", {})]
+            return [_success(state, {})]
     elif completion.failures is not None:
         return _independent(state, completion.failures) or _starved(state)
     elif state.over and _all_done(state):
-        return [_ending("succeeded", "succeeded", {})]
+        return [_success(state, {})]
     if state.first_failed:
         task = state.tasks[state.first_failed]
         return [_ending("failed", task.reason, task.figures, task)]
@@ -314,7 +324,16 @@ def _independent(state: State, allowed: float) -> list[Fact]:
     if state.failures > allowed * tasks:
         return [_ending("failed", "too-many-failures", figures, state.tasks[state.first_failed])]
     over = sum(state.over[name] for name, _ in _counting(state))
-    return [_ending("succeeded", "succeeded", figures if state.failures else {})] if over >= tasks else []
+    return [_success(state, figures if state.failures else {})] if over >= tasks else []
+
+
+def _success(state: State, figures: Any) -> Fact:
+    """End the job well, or fail it for an output that one task had to write and none did."""
+    for name, output in state.known_job.outputs.items():
+        reports = (task.outputs.get(name) or {} for task in state.tasks.values() if task.final == SUCCEEDED)
+        if output.required == "any" and not any(report.get("files") for report in reports):
+            return _ending("failed", "nothing-written", {"name": name, "path": output.local or name})
+    return _ending("succeeded", "succeeded", figures)
 
 
 def _starved(state: State) -> list[Fact]:

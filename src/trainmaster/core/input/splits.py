@@ -25,17 +25,21 @@ SPLIT, WHOLE = "split", "whole"
 @attrs.frozen(slots=True, eq=False, repr=False)
 class File(Plain):
     """A file of an input. `hosts` have it on their disks; `stamp` (an etag, or a time of change) tells its content
-    from a later one."""
+    from a later one. `name`: its path in the input's directory, "" where that is the path below the listing's prefix."""
 
     path: str
     size: int
     hosts: tuple[str, ...] = ()
     stamp: str = ""
+    name: str = ""
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Listing(Plain):
-    """The files that an input's URL names. Every path begins with the prefix, which ends with "/"."""
+    """The files that an input's URL names. Every path begins with the prefix, which ends with "/".
+
+    Files of several URLs have names, and the prefix is "".
+    """
 
     prefix: str
     files: tuple[File, ...]
@@ -45,8 +49,28 @@ class Listing(Plain):
         return sum(file.size for file in self.files)
 
     def relative(self, file: File) -> str:
-        """Return the path of the file below the prefix."""
-        return file.path.removeprefix(self.prefix)
+        """Return the path of the file below the prefix, which is its path in the input's directory."""
+        return file.name or file.path.removeprefix(self.prefix)
+
+
+def joined(listings: Sequence[Listing]) -> Listing:
+    """Return the files of several URLs as one listing, each file once. Each keeps its path below its URL.
+
+    If two have the same one, the name of the later file gets the number of its URL in front: `2-part-0`.
+    """
+    files: dict[str, File] = {}
+    names: set[str] = set()
+    for number, listing in enumerate(listings, 1):
+        for file in listing.files:
+            if file.path in files:
+                continue
+            name = listing.relative(file)
+            while name in names:
+                folder, mark, last = name.rpartition("/")
+                name = f"{folder}{mark}{number}-{last}"
+            names.add(name)
+            files[file.path] = attrs.evolve(file, name=name)
+    return Listing("", tuple(files.values()))
 
 
 @attrs.frozen(slots=True, order=True)

@@ -139,6 +139,10 @@ REASONS: dict[str, Reason] = {
         _ENGINE_WORD, advice="see why it fails: tm logs {job} {task}; raise roles.{role}.restart.total where that is usual",
     ),
     "too-many-failures": Reason(PROGRAM, False, "[{failed} of {tasks}|too many] tasks failed, more than completion.failures allows"),
+    "nothing-written": Reason(
+        PROGRAM, False, "no task wrote a file of output [{name}|its output]",
+        advice="write to [./{path}|its path]; if that is usual, set outputs[.{name}].required: none",
+    ),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(
         ENGINE, False, "its event log could not be written[ for {seconds}][: {detail}]",

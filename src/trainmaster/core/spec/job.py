@@ -263,10 +263,10 @@ class Input(Section):
     """Data that the programs read."""
 
     name: str = key("the input's name", "name")
-    url: str = key(
-        "where it is; may hold *, ? and [..], or name a table: sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of "
-        "records, which the program reads itself",
-        "text",
+    url: str | tuple[str, ...] = key(
+        "where it is, or a list of such places, whose files are one input; may hold *, ? and [..], or name a table: "
+        "sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of records, which the program reads itself",
+        "text or texts",
     )
     as_: str = key(
         "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself",
@@ -307,6 +307,15 @@ class Input(Section):
         "text", "the table's primary key", default="",
     )  # fmt: skip
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,) if isinstance(self.url, str) else self.url
+
+    @property
+    def location(self) -> str:
+        """Return the URL as one text; several have commas between them, as Hadoop writes them."""
+        return ",".join(self.urls)
+
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Output(Section):
@@ -334,6 +343,10 @@ class Output(Section):
         "task: <url>/<role>-<index>/; flat: all into <url>, equal names refused", "task | flat", "task", default="task"
     )
     overwrite: bool = key("whether it may replace what is there", "flag", "false", default=False)
+    required: str = key(
+        "all: each task that writes it must have made its path; any: one task must have put a file there, or the job fails; none",
+        "all | any | none", "all", default="all",
+    )  # fmt: skip
     local: str = key("its path in the working directory", "relative path", "its name", default="")
 
 

@@ -240,6 +240,15 @@ def _threads(value: Any) -> int | str:
         raise ValueError("expected a whole number, 1 or more, cores or machine") from None
 
 
+def _text_or_texts(value: Any) -> str | tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        return _text(value)
+    texts = tuple(dict.fromkeys(_texts(value)))
+    if not texts:
+        raise ValueError("expected a text, or a list of at least one")
+    return texts[0] if len(texts) == 1 else texts
+
+
 def _relative(value: Any) -> str:
     text = _text(value)
     if not text or text.startswith("/") or ".." in text.split("/") or "\0" in text:
@@ -314,6 +323,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "size": (_size, exact_bytes),
     "text": (_text, _same),
     "text or none": (_or_none(_text, ""), _same),
+    "text or texts": (_text_or_texts, _listed),
     "texts": (_texts, _listed),
     "threads": (_threads, _same),
     "version": (_version, _same),

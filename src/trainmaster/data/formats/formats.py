@@ -154,7 +154,7 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
     """Return the files of a listing, to cut shards from: Parquet files with their number of row groups, where pyarrow is there to count,
     and RecordIO files with the places where shards begin. Raises StorageFailed where a file cannot be read, or is damaged.
     """
-    if input_.url.startswith("records:"):
+    if input_.location.startswith("records:"):
         return [shards.File(file.path, file.size, None, shards.RECORDS) for file in listing.files]
     names = [format_name(input_.format, file.path) for file in listing.files]
     chunked = [file for file, name in zip(listing.files, names, strict=True) if name == shards.RECORDIO]

@@ -151,7 +151,7 @@ def list_splits(input_: Input, readers: int, environ: Mapping[str, str], cwd: st
             "class": spec.name,
             "hint": spec.conf.get("mapreduce.job.maps", str(max(readers, 1))),
         }
-        call = _jvm_call(spec, order, _input_conf(spec, input_.url), environ, cwd, folder, archive=archive)
+        call = _jvm_call(spec, order, _input_conf(spec, input_.location), environ, cwd, folder, archive=archive)
         jvm.Jvm(call, stdout=file.fileno()).finish(lambda words: None, lambda line: None)
         file.seek(0)
         return Listing("", tuple(_read_splits(io.BytesIO(file.read()))))
@@ -177,7 +177,7 @@ def _read_bytes(data: io.BytesIO) -> bytes:
 
 
 def _input_conf(spec: Settings, url: str) -> dict[str, str]:
-    return {"mapreduce.input.fileinputformat.inputdir": hadoop_path(url), **spec.conf}
+    return {"mapreduce.input.fileinputformat.inputdir": ",".join(map(hadoop_path, url.split(","))), **spec.conf}
 
 
 def hadoop_path(url: str) -> str:

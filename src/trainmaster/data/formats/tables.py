@@ -36,7 +36,7 @@ def absolute(url: str, base: str) -> str:
 
 def check(input_: Input, is_local: bool) -> None:
     """Raise BadInput where the input can be no table, naming its key. `is_local`: its programs run on this machine. Nobody is asked."""
-    key, url = f"inputs.{input_.name}", input_.url
+    key, url = f"inputs.{input_.name}", input_.location
     if not is_table(url):
         if input_.key:
             mend = "leave it out, or give a URL like sqlite:////FILE?table=NAME"
@@ -85,7 +85,7 @@ def _ask(input_: Input, python: str, environ: Mapping[str, str], limit: float | 
     """Return what the script prints in one interpreter. Raises StorageFailed where it prints nothing."""
     place = f"inputs.{input_.name}.url: {input_.url}"
     try:
-        command = [python, sql.__file__, input_.url, input_.key, str(input_.shard_records)]
+        command = [python, sql.__file__, input_.location, input_.key, str(input_.shard_records)]
         process = children.run(command, env=environ, timeout=limit)
     except subprocess.TimeoutExpired as error:
         problem = f"the database has not answered for {error.timeout:.0f} s, while the table was cut into shards"

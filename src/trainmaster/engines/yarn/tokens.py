@@ -79,7 +79,9 @@ class Tokens:
 
 def hdfs_urls(job: Job) -> list[str]:
     """Return the addresses on HDFS that a job names; "" is the default file system."""
-    urls = [source.url for source in job.inputs.values()] + [target.url for target in job.outputs.values()]
+    urls = [url for source in job.inputs.values() for url in source.urls] + [
+        target.url for target in job.outputs.values()
+    ]
     urls += [*job.cache, *job.archives, job.environment.archive, job.storage]
     urls += [job.checkpoint.url] if job.checkpoint is not None else []
     return ["", *(url for url in urls if url.startswith("hdfs://"))]

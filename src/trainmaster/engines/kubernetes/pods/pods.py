@@ -203,11 +203,11 @@ def check(job: Job, settings: Settings) -> None:
 def _check_tables(job: Job, settings: Settings) -> None:
     """Raise BadInput for a table in a file of this machine that no volume brings into pods. One that is not here may be in an image."""
     for name, source in job.inputs.items():
-        path = sql.file_of(source.url)
+        path = sql.file_of(source.location)
         readers = [MASTER, *(source.to or [role for role, spec in job.roles.items() if spec.counts])]
         if path and os.path.exists(path) and not all(_is_mounted(path, settings.of(role)) for role in readers):
             raise BadInput(
-                f"the table's file {path} is of this machine, and the pods do not see it", place=f"inputs.{name}.url: {source.url}",
+                f"the table's file {path} is of this machine, and the pods do not see it", place=f"inputs.{name}.url: {source.location}",
                 mend="put the table into a PostgreSQL that they reach, or the file on a volume of all pods: engines.kubernetes.volumes",
                 anchor="not-on-the-cluster",
             )  # fmt: skip
