@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.client.tensorboard import command as board
+from trainmaster.client.tensorboard import inputs as board_inputs
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
@@ -483,6 +484,8 @@ class _Builder:
             set_key(
                 (*prefix, "command"), board(self._remote(logs.text), self.engine, arguments, program), enabled, logs
             )
+            for name, fields in board_inputs(self._remote(logs.text)).items():
+                set_key(("inputs", name), fields, logs)
             set_key((*prefix, "counts"), False, self.always)
             set_key((*prefix, "ports"), ["board"], self.always)
             set_key(("links", "TensorBoard"), "tensorboard:0:board/", enabled)
