@@ -118,7 +118,8 @@ MEANINGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "tensorboard": (
         [*ONE, "--tensorboard", "--checkpoint_path", "hdfs:///c"],
         {
-            "roles.tensorboard.command": 'tensorboard --logdir hdfs:///c --port "$TRAINMASTER_PORT_BOARD" --bind_all',
+            "roles.tensorboard.command": 'tensorboard --logdir tensorboard-logs --port "$TRAINMASTER_PORT_BOARD" --bind_all',
+            "inputs.tensorboard-logs.url": "hdfs:///c/**/*tfevents*",
             "roles.tensorboard.counts": False,
             "roles.tensorboard.resources.memory": "4GiB",
             "links.Tensorboard.port": "board",
@@ -235,7 +236,8 @@ def test_tensorboard_may_be_the_only_task() -> None:
     alone = told("--name", "b", "--num_workers", "0", "--tensorboard")
     assert list(alone.described.job.roles) == ["tensorboard"]
     assert value(alone, "roles.tensorboard.counts") is True
-    assert f"--logdir hdfs:///user/{getpass.getuser()}/submarine/jobs " in value(alone, "roles.tensorboard.command")
+    logs = f"hdfs:///user/{getpass.getuser()}/submarine/jobs/**/*tfevents*"
+    assert value(alone, "inputs.tensorboard-logs.url") == logs
     assert value(alone, "timeouts.stall") == "none"
     here = told("--name", "b", "--num_workers", "0", "--tensorboard", "true", engine="local")
     assert f"--logdir {Path.cwd()}/submarine/jobs " in value(here, "roles.tensorboard.command")

@@ -33,7 +33,8 @@ def command(job: Job) -> str:
     ("logs", "engine", "shown"),
     [
         ("events", "local", "/base/events"), ("/shared/e", "local", "/shared/e"), ("/shared/e", "yarn", "/shared/e"),
-        ("file:///mnt/a b", "yarn", "'/mnt/a b'"), ("hdfs:///logs", "yarn", "hdfs:///logs"), ("s3://b/l", "local", "s3://b/l"),
+        ("file:///mnt/a b", "yarn", "'/mnt/a b'"), ("hdfs:///logs", "yarn", "tensorboard-logs"),
+        ("s3://b/l", "local", "tensorboard-logs"),
     ],
 )  # fmt: skip
 def test_a_job_with_the_key_has_one_more_task_that_does_not_count(logs: str, engine: str, shown: str) -> None:
@@ -51,6 +52,15 @@ def test_a_job_with_the_key_has_one_more_task_that_does_not_count(logs: str, eng
     }
     assert job_from(job_to(job)) == job
     assert tensorboard.with_board(job, Path("/else"), engine) == job, "a job that is submitted again has it already"
+
+
+def test_event_files_at_a_url_are_followed_by_the_task_of_tensorboard() -> None:
+    """Neither TensorFlow nor TensorBoard alone reads every storage that a job may use."""
+    job = board("hdfs:///logs/", "yarn")
+    followed = job.inputs["tensorboard-logs"]
+    assert (followed.as_, followed.url, followed.to) == ("follow", "hdfs:///logs/**/*tfevents*", ("tensorboard",))
+    assert job.roles["tensorboard"].workdir == "copy", "the copy is the task's own"
+    assert board("/shared/logs", "yarn").inputs == {}
 
 
 def test_logs_in_a_directory_of_each_task_are_named_by_task() -> None:

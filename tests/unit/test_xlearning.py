@@ -139,7 +139,8 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "board-enable": (
         "--app-type tensorflow --board-enable true --board-logdir /logs", {
             "roles.tensorboard.counts": False, "links.TensorBoard.role": "tensorboard", "roles.tensorboard.command":
-            'tensorboard --logdir hdfs:///logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1',
+            'tensorboard --logdir tensorboard-logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 1',
+            "inputs.tensorboard-logs.url": "hdfs:///logs/**/*tfevents*",
         },
     ),
     "board-index": (
@@ -157,7 +158,7 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
         "--board-enable true --board-cacheTimeout 20", {"links.VisualDL.port": "board", f"{W}.command": VISUALDL.format("")},
     ),
     "board-reloadinterval": ("--app-type tensorflow --board-enable true --board-reloadinterval 9 --board-logdir s3://b/l", {
-        "roles.tensorboard.command": 'tensorboard --logdir s3://b/l --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
+        "roles.tensorboard.command": 'tensorboard --logdir tensorboard-logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
     }),
     "board-historydir": (
         "--app-type tensorflow --board-enable true --board-historydir /history --app-name demo", {
@@ -385,7 +386,7 @@ def test_more_of_the_configuration() -> None:
     saved = told("--output /a#b --conf xlearning.interresult.upload.interval=60000")
     assert value(saved, "saves.every") == "1m"
     board = told("--app-type tensorflow --board-enable true --board-logdir /l --conf xlearning.tf.board.path=/opt/tb")
-    assert value(board, "roles.tensorboard.command").startswith("/opt/tb --logdir hdfs:///l")
+    assert value(board, "roles.tensorboard.command").startswith("/opt/tb --logdir tensorboard-logs ")
 
 
 def test_a_hadoop_format_reads_the_settings_of_hadoop() -> None:

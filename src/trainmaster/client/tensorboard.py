@@ -4,6 +4,10 @@ While a job runs, its key `tensorboard` is a role of this name: one small task t
 touches the job, with a page under `links`. It reads what the other tasks write where they write it. On this machine that may be a directory
 of each task; on a cluster nobody sees another task's directory, so there the logs are at a URL or on a path that all nodes have mounted.
 
+TensorBoard is given files of its own machine alone. Where TensorFlow is installed, TensorBoard uses its file system, which knows neither
+`hdfs://` nor `s3://`; elsewhere it needs fsspec. So event files at a URL are copied to the machine where TensorBoard runs, and the copy
+follows them: by an input `as: follow` of its task, and by `followed` for a TensorBoard of this machine.
+
 Once a job is over, its event files are what its outputs, its checkpoint's path and `tensorboard.logs` have of them.
 """
 
@@ -15,8 +19,11 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -30,6 +37,7 @@ from trainmaster.core.spec.job import (
     EVENT_FILES,
     MIB,
     SHARED,
+    Input,
     Job,
     Link,
     Output,
@@ -41,8 +49,13 @@ from trainmaster.core.spec.job import (
 from trainmaster.engines import registry
 from trainmaster.log.storage import local_path
 
+if TYPE_CHECKING:
+    from trainmaster.data.following import Following
+
 PORT = 6006  # TensorBoard's own
 _PORTS = 100  # that are tried from there on
+LOGS = "tensorboard-logs"  # the input that follows event files at a URL
+_LOOK = 5.0  # s between two looks for what is new there
 _MARK = "tfevents"  # in the name of each event file (tensorboard/summary/writer/event_file_writer.py)
 # No core is reserved on this machine, whose ledger counts thousandths: a job that has all cores runs with TensorBoard too.
 _CORES_HERE, _CORES = 0.0004, 0.1
@@ -63,16 +76,28 @@ def with_board(job: Job, base: Path, engine: str) -> Job:
     role = Role(
         name=BOARD, command=_command_over(job, base, engine), replicas=Replicas(1, 1), counts=False, warm=False, threads=1,
         resources=Resources(_CORES_HERE if is_local else _CORES, memory, overhead=max(64 * MIB, memory // 20)),
-        ports={"board": 0}, workdir=SHARED, stop=Stop(grace=1.0),
+        ports={"board": 0}, workdir=COPIED if local_path(job.tensorboard.logs) is None else SHARED, stop=Stop(grace=1.0),
     )  # fmt: skip
     return attrs.evolve(
-        job, roles={**job.roles, BOARD: role}, links={BOARD_LABEL: Link(role=BOARD, port="board", path="/"), **job.links}
+        job, roles={**job.roles, BOARD: role}, links={BOARD_LABEL: Link(role=BOARD, port="board", path="/"), **job.links},
+        inputs=job.inputs | {
+            name: Input(name, url=fields["url"], as_=fields["as"], to=tuple(fields["to"]))
+            for name, fields in inputs(job.tensorboard.logs).items()
+        },
     )  # fmt: skip
+
+
+def inputs(logs: str) -> dict[str, dict[str, Any]]:
+    """Return the inputs, as a job file has them, of the task of TensorBoard: one that follows the event files, where these are at a URL."""
+    if local_path(logs) is not None:
+        return {}
+    return {LOGS: {"url": f"{logs.rstrip('/')}/**/*{_MARK}*", "as": "follow", "to": [BOARD]}}
 
 
 def command(logs: str, engine: str, arguments: str = "", program: str = "tensorboard") -> str:
-    """Return the command of TensorBoard, reachable from this machine, or from anywhere in the cluster."""
-    return _line(f"--logdir {shlex.quote(logs)}", engine, arguments, program)
+    """Return the command of TensorBoard, reachable from this machine, or from anywhere in the cluster. Its task needs `inputs(logs)`."""
+    path = local_path(logs) if "://" in logs else logs
+    return _line(f"--logdir {shlex.quote(LOGS if path is None else path)}", engine, arguments, program)
 
 
 def _line(logs: str, engine: str, arguments: str = "", program: str = "tensorboard") -> str:
@@ -84,8 +109,7 @@ def _command_over(job: Job, base: Path, engine: str) -> str:
     assert job.tensorboard is not None
     logs = job.tensorboard.logs
     if job.tensorboard.is_shared:
-        path = local_path(logs)
-        return command(logs if path is None else path, engine)
+        return command(logs, engine)
     if not registry.is_on_this_machine(engine):
         raise BadInput(
             f"{logs} is in each task's own directory, and TensorBoard, which is another task, does not see it on {engine}",
@@ -205,9 +229,45 @@ def arguments(runs: Mapping[str, str], port: int) -> list[str]:
             f"TensorBoard cannot be given {odd}: a comma is where a folder ends for it", place=odd,
             mend="name its parent folder: tensorboard --logdir PATH", anchor="no-event-files",
         )  # fmt: skip
-    places = {run: folder if (path := local_path(folder)) is None else path for run, folder in runs.items()}
-    spec = ",".join(f"{run}:{place}" for run, place in places.items())
+    spec = ",".join(f"{run}:{local_path(folder)}" for run, folder in runs.items())
     return ["--logdir_spec", spec, "--host", "127.0.0.1", "--port", str(port)]
+
+
+@contextlib.contextmanager
+def followed(runs: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the runs with a folder of this machine for each: a copy that follows the event files, for those at a URL."""
+    from trainmaster.data.following import Following
+
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="trainmaster-tensorboard-") as root:
+        copies = {
+            run: Following(f"{folder.rstrip('/')}/**/*{_MARK}*", os.path.join(root, str(number)), stop)
+            for number, (run, folder) in enumerate(runs.items())
+            if local_path(folder) is None
+        }
+        thread = threading.Thread(target=_keep_following, args=(copies.values(), stop), daemon=True)
+        if copies:
+            thread.start()
+        try:
+            yield {run: copies[run].folder if run in copies else folder for run, folder in runs.items()}
+        finally:
+            stop.set()
+            if copies:
+                thread.join(_LOOK)
+
+
+def _keep_following(copies: Collection[Following], stop: threading.Event) -> None:
+    failures: set[str] = set()
+    while True:
+        for copy in copies:
+            try:
+                copy.look()
+            except Exception as error:  # noqa: BLE001  the others are shown; the next look tries again
+                if (failure := f"{copy.url} cannot be read now: {error}") not in failures:
+                    failures.add(failure)
+                    print(f"warning: {failure}", file=sys.stderr, flush=True)
+        if stop.wait(_LOOK):
+            return
 
 
 def free_port(number: int | None) -> int:

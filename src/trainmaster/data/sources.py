@@ -29,8 +29,11 @@ def list_input(source: Input | str, key: str = "") -> Listing:
     """Return the files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
     are none.
 
-    Local files are named by absolute path, others by URL. A mounted input is not looked into.
+    Local files are named by absolute path, others by URL. A mounted input is not looked into, nor is one that is followed: its files may
+    come later.
     """
+    if isinstance(source, Input) and source.as_ == "follow":
+        return Listing(source.url, ())
     if isinstance(source, Input) and source.as_ == "mount":
         return Listing(f"{mountable(source.location, f'inputs.{source.name}.url').rstrip('/')}/", ())
     if isinstance(source, Input) and source.location.startswith("records:"):

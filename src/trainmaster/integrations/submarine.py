@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.client.tensorboard import command as board
+from trainmaster.client import tensorboard
 from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines import registry
@@ -343,7 +343,9 @@ class _Builder:
     def _board(self, roles: Sequence[str]) -> None:
         """Add TensorBoard as a task of its own. It does not count, unless it is the only task."""
         option, prefix, set_key = self.single["tensorboard"], ("roles", "tensorboard"), self.draft.set_key
-        set_key((*prefix, "command"), board(self._checkpoints(), self.engine), option)
+        set_key((*prefix, "command"), tensorboard.command(self._checkpoints(), self.engine), option)
+        for name, fields in tensorboard.inputs(self._checkpoints()).items():
+            set_key(("inputs", name), fields, option)
         self._container("tensorboard", "tensorboard", BOARD)
         set_key((*prefix, "counts"), not roles, option)
         set_key((*prefix, "ports"), {"board": 0}, option)

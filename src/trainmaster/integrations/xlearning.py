@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.client.tensorboard import command as board
+from trainmaster.client.tensorboard import inputs as board_inputs
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
@@ -551,6 +552,8 @@ class _Builder:
         if is_shared:
             prefix = ("roles", "tensorboard")
             set_key((*prefix, "command"), self._board_line(self._remote(logs.text)), enabled, logs)
+            for name, fields in board_inputs(self._remote(logs.text)).items():
+                set_key(("inputs", name), fields, logs)
             set_key((*prefix, "counts"), False, self.always)
             set_key((*prefix, "ports"), ["board"], self.always)
             set_key(("links", self._board_name()), "tensorboard:0:board/", enabled)

@@ -341,6 +341,10 @@ class Attempt:
         self._report("started", pid=self._program.pids[0])
         if self._checkpointing is not None:
             self._run_aside(self._checkpointing.run())
+        if followed := {name: fields for name, fields in self._order["inputs"].items() if fields["as"] == "follow"}:
+            from trainmaster.agent.input.following import follow
+
+            self._run_aside(follow(followed, self.place.workplace.cwd, self._halt, self._report))
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
         """Run a launch to its end and collect its output. Nothing of it runs afterwards."""

@@ -72,6 +72,9 @@ class Materials:
         if kind == "mount":
             sources.mount(fields["url"], path, f"inputs.{name}.url")
             return path, 0
+        if kind == "follow":  # its files come while the program runs
+            os.makedirs(path, exist_ok=True)
+            return path, 0
         if kind == "shards" and fields["url"].startswith(
             "records:"
         ):  # the program knows what these records are, and how many

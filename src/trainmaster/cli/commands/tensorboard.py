@@ -48,7 +48,8 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
     try:
         with (
             interrupting(),
-            subprocess.Popen([*start, *tensorboard.arguments(runs, number)], stdout=sys.stderr) as board,
+            tensorboard.followed(runs) as folders,
+            subprocess.Popen([*start, *tensorboard.arguments(folders, number)], stdout=sys.stderr) as board,
         ):
             try:
                 status = board.wait()

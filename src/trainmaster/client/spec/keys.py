@@ -88,7 +88,7 @@ class Role(_RoleKeys):
 
 
 class _InputKeys(TypedDict, total=False):
-    as_: Literal["download", "list", "stream", "shards", "mount"]
+    as_: Literal["download", "list", "stream", "shards", "mount", "follow"]
     to: str | Sequence[str]
     local: str
     format: str

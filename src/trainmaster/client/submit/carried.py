@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from trainmaster.core.input.splits import File, Listing
 
 LARGEST = 2 * 2**30  # bytes of an input that is carried without a question: more belongs on the cluster
+_IN_PLACE = {
+    "mount": "what is mounted",
+    "follow": "what is followed",
+}  # inputs that cannot be carried -> their subject in an error
 _BROUGHT = "brought"  # in the job's directory: the names of the outputs that are here
 
 
@@ -145,8 +149,8 @@ def _listing_of(source: Input) -> Listing:
 
     place = f"inputs.{source.name}.url: {source.location}"
     mend = "put it on storage that the nodes reach (hdfs://, s3://)"
-    if source.as_ == "mount" or source.format.startswith(HADOOP):
-        subject = "what is mounted" if source.as_ == "mount" else "an input of a Hadoop format"
+    if source.as_ in _IN_PLACE or source.format.startswith(HADOOP):
+        subject = _IN_PLACE.get(source.as_, "an input of a Hadoop format")
         raise BadInput(
             f"{subject} cannot be of this machine: the nodes do not see {source.location}", place=place, mend=mend,
             anchor="not-on-the-cluster",

@@ -126,7 +126,7 @@ def _input(job: Job, name: str, engine: str, described: str) -> dict[str, Any]:
     ]
     is_carried = not registry.is_on_this_machine(engine) and not URL.match(described)
     elsewhere = is_carried or not all(map(local_path, source.urls)) or registry.is_mount(source.urls[0], engine)
-    if source.as_ == "mount" or elsewhere or source.format.startswith(HADOOP):
+    if source.as_ in ("mount", "follow") or elsewhere or source.format.startswith(HADOOP):
         return {"url": source.location, "as": source.as_, "readers": readers}
     from trainmaster.core.input.splits import parts
     from trainmaster.data.sources import list_input

@@ -111,9 +111,9 @@ async def _running(job: str) -> AsyncIterator[tuple[Process, int]]:
         raise tensorboard.no_event_files(job)
     port = tensorboard.free_port(0)
     linux.adopt_orphans(False)  # nothing changes; the child must import nothing
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tensorboard.followed(runs) as folders:
         process = await asyncio.create_subprocess_exec(
-            *command, *tensorboard.arguments(runs, port), stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            *command, *tensorboard.arguments(folders, port), stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=linux.die_with_parent,
         )  # fmt: skip
         try:

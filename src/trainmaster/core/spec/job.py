@@ -269,8 +269,9 @@ class Input(Section):
         "text or texts",
     )
     as_: str = key(
-        "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself",
-        "download | list | stream | shards | mount", "download", default="download",
+        "download: files into ./NAME; list: their URLs; stream: records on stdin; shards: leased ranges; mount: the path itself; "
+        "follow: files into ./NAME while the program runs, with those that come later and those that grow",
+        "download | list | stream | shards | mount | follow", "download", default="download",
     )  # fmt: skip
     to: tuple[str, ...] = key("the roles that read it", "texts", "every role that counts", default=())
     local: str = key("its path in the working directory", "relative path", "its name", default="")

@@ -218,7 +218,7 @@ class _Reading:
     def _check_paths(self, job: Job, role: str) -> None:
         """Refuse two inputs, outputs or ports of one role that share a path of its working directory or a variable."""
         kinds = (
-            ("inputs", [source for source in model.uses(job, role) if source.as_ in ("download", "mount")]),
+            ("inputs", [source for source in model.uses(job, role) if source.as_ in ("download", "mount", "follow")]),
             ("outputs", [output for output in model.writes(job, role) if output.as_ == "upload"]),
         )
         ports: dict[str, str] = {}
@@ -319,7 +319,7 @@ class _Reading:
                 mend = "split: again divides it anew each time, split: whole gives all to every task"
                 raise self.refused(("inputs", source.name), None, message, mend, "elastic-split")
             shared = [role for role in readers if role.workdir == model.SHARED]
-            if source.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
+            if source.as_ in ("download", "follow") and sum(role.replicas.max for role in shared) > 1:
                 message = f"several tasks would put input {source.name} at one path of the directory that they share"
                 mend = "set workdir: copy; or as: list or mount for the input"
                 raise self.refused(("roles", shared[0].name, "workdir"), model.SHARED, message, mend, "equal-names")
@@ -429,7 +429,7 @@ def _derived_role(job: Job, role: Any, data: Mapping[str, Any]) -> Any:
         role = attrs.evolve(role, replicas=attrs.evolve(role.replicas, max=role.replicas.min))
     if "workdir" not in data:
         interim = attrs.evolve(job, roles={**job.roles, role.name: role})
-        own = any(source.as_ == "download" for source in model.uses(interim, role.name)) or model.writes(
+        own = any(source.as_ in ("download", "follow") for source in model.uses(interim, role.name)) or model.writes(
             interim, role.name
         )
         copied = bool(own) or (job.checkpoint is not None and (role.counts or role.serves))
