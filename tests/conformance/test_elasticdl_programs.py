@@ -99,6 +99,31 @@ def test_a_service_gives_each_record_to_one_worker_though_one_dies(engine: Engin
     assert status["shards"]["training"]["done"] == status["shards"]["training"]["total"] == 40
 
 
+@pytest.mark.needs("local-master")
+def test_a_program_counts_the_records_of_its_job(engine: Engine) -> None:
+    """ElasticDL's commands do not say how many records there are. Its names are there to import, and an installed package has priority."""
+    program = SERVICE.replace("trainmaster.elasticdl.data_shards", "elasticai_api.common.data_shard_service")
+    source = {"url": "records://", "as": "shards"}
+    worker = role(python(program), 2, restart={"scope": "task"}, env={"TRAINMASTER_ALIAS": "elasticdl"})
+    job = engine.submit({"worker": worker}, inputs={"training": source})
+    status = job.succeeded()
+    assert status["shards"]["training"]["done"] == status["shards"]["training"]["total"] == 26, "two epochs of 13"
+    audited = engine.tm("audit", job.id)
+    assert audited.returncode == 0, audited.stdout
+    assert "26 of 26 shards counted exactly once, 2,000 records" in audited.stdout
+
+
+@pytest.mark.needs("local-master")
+def test_programs_that_count_otherwise_than_others_of_their_job_are_told(engine: Engine) -> None:
+    program = SERVICE.replace("dataset_size=1000", "dataset_size=1000 + task().index").replace("23", "1")
+    worker = role(python(program), 2, restart={"scope": "never"})
+    job = engine.submit({"worker": worker}, inputs={"training": {"url": "records://", "as": "shards"}})
+    job.failed("exit")
+    printed = "\n".join([*job.lines("worker:0"), *job.lines("worker:1")])
+    assert "a task of the job counted records://100" in printed, printed
+    assert "say the same batch_size, dataset_size and num_epochs in all tasks" in printed
+
+
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [

@@ -47,6 +47,15 @@ def test_programs_find_the_names_that_they_import() -> None:
     assert result.stderr == "[0, 1, 2, 3, 4, 5, 6, 7] training WORKER_NUM\n"
 
 
+def test_an_installed_package_has_priority(tmp_path: Path) -> None:
+    """The directory comes before the packages of an environment on the path, as PYTHONPATH does."""
+    (tmp_path / "elasticai_api").mkdir()
+    (tmp_path / "elasticai_api" / "__init__.py").write_text("is_theirs = True\n")
+    environ = {**os.environ, "PYTHONPATH": f"{Path(alias.__file__).parent}:{tmp_path}"}
+    program = "import elasticai_api; assert elasticai_api.is_theirs"
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True)
+
+
 def test_nothing_of_it_is_on_the_path_by_default() -> None:
     result = subprocess.run([sys.executable, "-c", "import elasticai_api"], capture_output=True, text=True, check=False)
     assert "No module named 'elasticai_api'" in result.stderr

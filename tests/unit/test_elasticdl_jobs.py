@@ -290,11 +290,24 @@ def test_servers_are_asked_for_as_far_as_they_are_needed() -> None:
     assert value(job("--num_ps_pods=2", verb="predict"), "roles.ps.replicas.max") == 2
 
 
+ALIAS = {"TRAINMASTER_ALIAS": "elasticdl"}
+
+
 def test_a_program_has_the_variables_of_elasticdl_s_programs() -> None:
     shown = value(job(PROGRAM, "--num_workers=3", "--num_evaluators=1", "--envs=MY_POD_IP=here"), "roles")
-    assert shown["worker"]["env"] == {"WORKER_NUM": "3", "WORKER_ID": "{index}", "MY_POD_IP": "here"}
-    assert shown["evaluator"]["env"] == {"WORKER_NUM": "3", "MY_POD_IP": "here"}
+    assert shown["worker"]["env"] == {"WORKER_NUM": "3", "WORKER_ID": "{index}", "MY_POD_IP": "here", **ALIAS}
+    assert shown["evaluator"]["env"] == {"WORKER_NUM": "3", "MY_POD_IP": "here", **ALIAS}
     assert value(job(), f"{W}.env") == {}, "a model file has no program of its own"
+
+
+def test_a_program_counts_its_own_records_unless_a_flag_names_data() -> None:
+    alone = value(job(PROGRAM, "--num_epochs=3", basic=False), "inputs.training")
+    assert (alone["url"], alone["as"], alone["epochs"]) == ("records://", "shards", 3)
+    with_roles = value(job(PROGRAM, "--num_evaluators=1", "--num_ps_pods=1", basic=False), "inputs.training")
+    assert with_roles["to"] == ["ps", "worker", "evaluator"], "each role's program makes the service"
+    assert (
+        value(job(PROGRAM, "--training_data=records://100", basic=False), "inputs.training.url") == "records://100/512"
+    )
 
 
 READER = """

@@ -144,6 +144,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     programs.on_phase = agent.entered
     programs.on_checkpoint = agent.checkpointed
     programs.on_begun = agent.begun
+    programs.on_counted = agent.counted
     return place
 
 

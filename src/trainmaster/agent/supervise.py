@@ -198,6 +198,9 @@ class Agent:
     def begun(self, rows: list[list[Any]]) -> None:
         self.channel.report("shards-begun", self._current, begun=rows)
 
+    def counted(self, name: str, counts: list[int]) -> None:
+        self.channel.report("input-counted", self._current, input=name, counts=counts)
+
     # -- the agent's own life --
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_pattern, joined, visible
-from trainmaster.core.spec.job import Input
+from trainmaster.core.spec.job import COUNTED_LATER, Input
 from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
 from trainmaster.runtime.reading import counted
@@ -33,11 +33,12 @@ def list_input(source: Input | str, key: str = "") -> Listing:
     come later.
     """
     if isinstance(source, Input) and source.as_ == "follow":
-        return Listing(source.url, ())
+        return Listing(source.location, ())
     if isinstance(source, Input) and source.as_ == "mount":
         return Listing(f"{mountable(source.location, f'inputs.{source.name}.url').rstrip('/')}/", ())
     if isinstance(source, Input) and source.location.startswith("records:"):
-        return Listing("records://", (File(source.location, _count(source)),))
+        count = _count(source)
+        return Listing("records://", (File(source.location, count),) if count else ())
     if isinstance(source, Input):
         listings = [list_input(url, f"inputs.{source.name}.url") for url in source.urls]
         return listings[0] if len(listings) == 1 else joined(listings)
@@ -63,10 +64,10 @@ def list_input(source: Input | str, key: str = "") -> Listing:
 
 
 def _count(source: Input) -> int:
-    """Return the number of records of an input that has no files. Raises BadInput."""
+    """Return the number of records of an input that has no files; 0: the program counts them. Raises BadInput."""
     place, mend = f"inputs.{source.name}.url: {source.url}", "write records://COUNT/SIZE, as in records://60000/512"
     try:
-        count, _, epochs = counted(source.location)
+        count, _, epochs = (0, 0, 0) if source.location == COUNTED_LATER else counted(source.location)
         if epochs:
             raise ValueError(f"{source.url} has epochs, and they are the key epochs of the input")
     except ValueError as error:

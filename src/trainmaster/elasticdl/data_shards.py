@@ -8,8 +8,8 @@
 
 Records are numbers from 0 to `dataset_size`; the program knows what they stand for. In a job they are its input `training` (`validation`
 and `prediction` for the other kinds of tasks, or an input called as `dataset_name`), which is `url: "records://60000/512", as: shards`: the
-job says how many records there are, how many make a shard, and how often each is read. What the program says of these must agree. Alone,
-the program's own words count.
+job says how many records there are, how many make a shard, and how often each is read. What the program says of these must agree. Of the
+input `records://` the program says all this, and so it does alone. All tasks of a job must then say the same.
 
 A shard is done once as many records are reported as it has. What a task fetched and did not report goes to another one when it dies.
 
@@ -19,12 +19,14 @@ in its middle for a shard that others hold. Where no more records can be had for
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
 import random
 import sys
 import threading
+from array import array
 from collections import deque
 from time import monotonic
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 TRAINING, EVALUATION, PREDICTION = 1, 2, 3  # kinds of tasks, as ElasticDL numbers them
 INPUTS = {TRAINING: "training", EVALUATION: "validation", PREDICTION: "prediction"}
+_COUNTED_HERE = "records://?epochs="  # what the agent tells of an input whose records the program counts
 _MINIBATCHES = 8  # of a shard where nobody says how many
 _IDLE = 0.05  # s between two looks for a shard while what this task holds is not reported
 _SILENCE = 30.0  # s without a report until a line says what is waited for
@@ -63,10 +66,10 @@ class Shard:
 class DataShardService:
     """The shards of one kind of tasks.
 
-    `shuffle`: the records of a shard in a random order, alone all those of an epoch. The order of shards is the job's (`shuffle`), and
-    alone that of their numbers; so `shuffle_shards` has no effect here. `num_minibatches_per_shard`: of `batch_size` records, alone; in a
-    job its URL says it. `master_client` is there for programs that hand one over, and is not used. Raises BadModel where job and program
-    do not agree.
+    `shuffle`: the records of an epoch in a random order, of which each shard is a part. The order of shards is the job's (`shuffle`), and
+    alone that of their numbers; so `shuffle_shards` has no effect here. `num_minibatches_per_shard`: of `batch_size` records; a job whose
+    URL has the size of a shard says it instead. `master_client` is there for programs that hand one over, and is not used. Raises BadModel
+    where job and program do not agree.
     """
 
     def __init__(
@@ -79,9 +82,9 @@ class DataShardService:
         self._batch_size, self._shuffle = batch_size, shuffle
         self._input = dataset_name if os.environ.get(_variable(dataset_name)) else INPUTS[task_type]
         size = (num_minibatches_per_shard or _MINIBATCHES) * batch_size
-        place = _place(self._input, num_epochs, dataset_size, 0 if shuffle else size)
-        self._dataset_size, self._shard_size, self._epochs = counted(place)
-        leased = _Leasing(self, shards(self._input, default=place, epochs=self._epochs, batch=1)._source())
+        self._place = _place(self._input, num_epochs, dataset_size, size)
+        self._dataset_size, self._shard_size, self._epochs = counted(self._place)
+        leased = _Leasing(self, shards(self._input, default=self._place, epochs=self._epochs, batch=1)._source())
         self.idle = _do_nothing  # what to do while this task waits for shards; returns whether it did anything
         self._source = PatientSource(leased, lambda: self.idle())
         self._records = 0  # that were fetched
@@ -172,10 +175,20 @@ class DataShardService:
 
     def _order(self, shard: _Held) -> Sequence[int]:
         """Return the numbers of a shard's records in the order of their use."""
-        indices = range(shard.start, shard.end)
-        return random.Random(shard.number).sample(indices, len(indices)) if self._shuffle else indices
+        if self._shuffle:
+            return _shuffled(self._dataset_size, shard.epoch)[shard.start : shard.end]
+        return range(shard.start, shard.end)
 
     # -- below --
+
+    def _check_count(self, place: str) -> None:
+        """Raise BadModel where another task of the job, whose count is the job's, has counted the records in another way."""
+        if place not in (self._place, self._place.partition("?")[0]):
+            raise BadModel(
+                f"a task of the job counted {place}, and this one counts {self._place}",
+                place=f"inputs.{self._input}",
+                mend="say the same batch_size, dataset_size and num_epochs in all tasks",
+            )
 
     def _next(self) -> _Held | None:
         """Return the next shard; None at the end. While records are held, others may wait for just these."""
@@ -315,24 +328,27 @@ class RecordIndexService(DataShardService):
         return shard
 
 
-def build_data_shard_service(
-    batch_size: int, num_epochs: int | None = None, dataset_size: int | None = None, shuffle: bool = False,
-    shuffle_shards: bool = False, task_type: int = TRAINING, num_minibatches_per_shard: int = 0,
-) -> DataShardService:  # fmt: skip
+def build_data_shard_service(*arguments: Any, **options: Any) -> DataShardService:
     """Return a DataShardService: see there."""
-    return DataShardService(
-        batch_size, num_epochs, dataset_size, shuffle, shuffle_shards, task_type, num_minibatches_per_shard
-    )
+    return DataShardService(*arguments, **options)
+
+
+@functools.lru_cache(maxsize=2)  # the last shards of an epoch may come after the first of the next one
+def _shuffled(count: int, epoch: int) -> Sequence[int]:
+    """Return the records of an epoch in a random order, the same in each task."""
+    order = array("q", range(count))
+    random.Random(epoch).shuffle(order)
+    return order
 
 
 class _Held:
     """A shard that this task has: one of the runtime's, whose end is noted too."""
 
-    __slots__ = ("_service", "_shard", "end", "number", "start")
+    __slots__ = ("_service", "_shard", "end", "epoch", "number", "start")
 
     def __init__(self, service: DataShardService, shard: Any) -> None:
         self._service, self._shard = service, shard
-        self.number, self.start, self.end = shard.number, shard.start, shard.end
+        self.number, self.epoch, self.start, self.end = shard.number, shard.epoch, shard.start, shard.end
 
     def done(self, records: int | None = None) -> None:
         self._service._finished.append(self.number)
@@ -347,6 +363,7 @@ class _Leasing:
 
     def next(self, wait: bool | None = None) -> _Held | None:
         while (shard := self._source.next(wait)) is not None:
+            self._service._check_count(shard.path)
             if shard.number not in self._service._restored:
                 self._service._epoch = shard.epoch
                 return _Held(self._service, shard)
@@ -365,16 +382,15 @@ def _variable(name: str) -> str:
 
 
 def _place(name: str, num_epochs: int | None, dataset_size: int | None, shard_size: int) -> str:
-    """Return `records://COUNT/SIZE?epochs=N`, as the job has told it, or, alone, as the program says it. `shard_size` 0: all of them."""
+    """Return `records://COUNT/SIZE?epochs=N`, as the job has told it, or as the program says it: alone, and of the input `records://`."""
     place = os.environ.get(_variable(name), "")
     where = f"inputs.{name}"
-    mend = (
-        f'{{url: "records://{dataset_size or "COUNT"}/{shard_size or "SIZE"}", as: shards, epochs: {num_epochs or 1}}}'
-    )
-    if not place and task().alone:
+    mend = f'{{url: "records://{dataset_size or "COUNT"}/{shard_size}", as: shards, epochs: {num_epochs or 1}}}'
+    if place.startswith(_COUNTED_HERE) or (not place and task().alone):
         if not dataset_size or dataset_size < 1 or (num_epochs is not None and num_epochs < 1):
             raise BadModel("the number of records is not known", mend="say dataset_size, and num_epochs of at least 1")
-        return f"records://{dataset_size}/{shard_size or dataset_size}?epochs={num_epochs or 1}"
+        epochs = num_epochs or int(place.removeprefix(_COUNTED_HERE) or 1)
+        return f"records://{dataset_size}/{min(shard_size, dataset_size)}?epochs={epochs}"
     if not place.startswith("records:"):
         problem = "is files" if place else "is missing"
         raise BadModel(

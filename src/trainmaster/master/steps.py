@@ -21,7 +21,7 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State
-from trainmaster.core.spec.job import EVENT_FILES, HADOOP, Input, Job, uses
+from trainmaster.core.spec.job import COUNTED_LATER, EVENT_FILES, HADOOP, Input, Job, uses
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LocalStorage, Storage
@@ -111,7 +111,7 @@ class StepRunner:
             return self._cut_table(name, input_)
         listing = self._splits(input_) if input_.format.startswith(HADOOP) else list_input(input_)
         content = self._keep_listing(name, listing)
-        if input_.as_ == "shards":
+        if input_.as_ == "shards" and input_.url != COUNTED_LATER:
             return shard_listing(input_, listing) | {"bytes": 0 if _is_counted(input_) else listing.size}
         return {"files": len(listing.files), "bytes": listing.size, "digest": hashlib.sha256(content).hexdigest()}
 

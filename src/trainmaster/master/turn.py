@@ -29,6 +29,7 @@ from trainmaster.core.machine.state import ASKED, State
 from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Key, Report, Stimulus, StorageLost, Tick
 from trainmaster.core.pace import Paces
 from trainmaster.core.plain import Plain
+from trainmaster.core.spec.job import COUNTED_LATER
 
 LEASED_AT_ONCE = 4096  # shards
 BATCH = 2000  # stimuli taken in one turn; ten thousand reports in one would hold up pings and readers
@@ -156,7 +157,9 @@ class Turns:
     def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
         """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""
         if (table := self.state.shards.get(name)) is None:
-            return {"files": [], "shards": [], "unknown": True}
+            source = self.state.known_job.inputs.get(name)
+            is_later = source is not None and source.url == COUNTED_LATER  # the report of its count is on its way
+            return {"files": [], "shards": [], "unknown": not is_later}
         if not self._may_hold(task, attempt) or self.state.tasks[task].doomed:
             return {"files": [], "shards": []}
         self.leases.give_back(name, task, unread)

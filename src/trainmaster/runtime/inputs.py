@@ -23,7 +23,7 @@ from time import monotonic
 from . import forks
 from .link import Link
 from .mark import NOTHING, Mark
-from .reading import Reader, cut_alone
+from .reading import Reader, counted, cut_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -322,8 +322,13 @@ class _Leased(_Source):
                 *(shard.number for shard in self._queue),
                 *(number for number, _ in [*self._done, *self._held] if number is not None),
             ]
-        mark = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
-        return {**mark, **({"input": self._shards.name, "hold": numbers} if numbers else {})}
+        greeting: dict[str, Any] = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
+        if numbers:
+            greeting |= {"input": self._shards.name, "hold": numbers}
+        if self._shards._default.startswith("records:"):
+            count, size, epochs = counted(self._shards._default)
+            greeting |= {"input": self._shards.name, "counts": [count, size, epochs or self._shards._epochs]}
+        return greeting
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         if lost := set(frame.get("lost") or ()):  # this reader was away, and another reads them now

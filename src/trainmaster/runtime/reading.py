@@ -7,7 +7,7 @@ Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks a
 Tables of databases are read by ranges of keys as dictionaries, if SQLAlchemy is there.
 
 An input `records://COUNT/SIZE` has no files: its records are the numbers from 0 to COUNT, in shards of SIZE. The program reads what they
-stand for.
+stand for. It also says COUNT and SIZE, as the default of its input, where the job names `records://` alone.
 """
 
 from __future__ import annotations

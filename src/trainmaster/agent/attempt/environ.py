@@ -3,7 +3,8 @@
 A role's own variables, secret or not, override the whole job's and the secrets of every role. A framework's `defaults`, and what
 libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds
 those packages of `trainmaster` alone that are made for programs. So no import of the program's changes its file, and a Trainmaster in the
-program's own Python takes precedence, because `trainmaster` is there a namespace without code of its own (PEP 420).
+program's own Python takes precedence, because `trainmaster` is there a namespace without code of its own (PEP 420). So are ElasticDL's
+packages in the directory that a job with TRAINMASTER_ALIAS=elasticdl appends behind it: an ElasticDL that is installed takes precedence.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def environ(
     if threads is not None:
         merged |= thread_variables(threads, merged)
     runtime = runtime_path(os.path.dirname(site.private))
-    merged["PYTHONPATH"] = f"{merged['PYTHONPATH']}:{runtime}" if merged.get("PYTHONPATH") else runtime
+    alias = merged.get("TRAINMASTER_ALIAS")
+    paths = (merged.get("PYTHONPATH"), runtime, alias and f"{runtime}/trainmaster/{alias}/alias")
+    merged["PYTHONPATH"] = ":".join(path for path in paths if path)
     return merged
 
 

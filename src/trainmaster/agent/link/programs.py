@@ -1,8 +1,8 @@
 """The agent's end of the Unix socket over which programs of the current attempt speak to it.
 
-One JSON object a line, both ways. A connection begins with `hello {v, attempt, pid, mark?}`; any attempt but the current one
-is refused. The mark is the descriptor at which the process shows the shard that it is in the middle of (`agent.input.begun`). Then, from
-a program:
+One JSON object a line, both ways. A connection begins with `hello {v, attempt, pid, mark?, input?, counts?}`; any attempt but the current
+one is refused. `counts`: [records, records of a shard, epochs] of an input that the program counts. The mark is the descriptor at which
+the process shows the shard that it is in the middle of (`agent.input.begun`). Then, from a program:
 
     progress   {value?, step?, metrics?}            no answer
     phase      {name or null}                       no answer
@@ -53,6 +53,7 @@ OnProgress: TypeAlias = Callable[[float | None, int | None, dict[str, float | st
 OnPhase: TypeAlias = Callable[[str | None], None]
 OnCheckpoint: TypeAlias = Callable[[str, dict[str, int]], None]
 OnBegun: TypeAlias = Callable[[list[list[Any]]], None]
+OnCounted: TypeAlias = Callable[[str, list[int]], None]
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +83,10 @@ class Credentials(NamedTuple):
 class Programs:
     """The socket at `path`, and the pools of the current attempt.
 
-    `on_progress(value, step, metrics)`, `on_phase(name or None)`, `on_checkpoint(state, marks)` and `on_begun(rows)` are called in the
-    loop; marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the
-    first copy, and is saved when the last copy has said so and none of them has failed, or gone away, meanwhile.
+    `on_progress(value, step, metrics)`, `on_phase(name or None)`, `on_checkpoint(state, marks)`, `on_begun(rows)` and
+    `on_counted(input, counts)` are called in the loop; marks are those of the moment when the checkpoint began. Copies may write one
+    together: it begins with the first copy, and is saved when the last copy has said so and none of them has failed, or gone away,
+    meanwhile.
     """
 
     def __init__(
@@ -97,10 +99,11 @@ class Programs:
         on_phase: OnPhase = lambda name: None,
         on_checkpoint: OnCheckpoint = lambda state, marks: None,
         on_begun: OnBegun = lambda rows: None,
+        on_counted: OnCounted = lambda name, counts: None,
     ) -> None:
         self.path, self.attempt = path, 0
         self.on_progress, self.on_phase, self.on_checkpoint = on_progress, on_phase, on_checkpoint
-        self.on_begun = on_begun
+        self.on_begun, self.on_counted = on_begun, on_counted
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self.credentials = Credentials()
@@ -346,6 +349,8 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             self.greeted = True
             lost = []
+            if "counts" in frame:
+                self._programs.on_counted(self._programs.pool(frame.get("input")).name, _counts(frame["counts"]))
             if "hold" in frame:
                 lost = self._programs.pool(frame.get("input")).hold(self, _numbers(frame["hold"]))
             self.send({"op": "welcome", "v": PROTOCOL, "lost": lost})
@@ -489,6 +494,12 @@ def _is_number(value: Any) -> bool:
 def _numbers(value: Any) -> list[int]:
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise Garbage("numbers of shards are due")
+    return value
+
+
+def _counts(value: Any) -> list[int]:
+    if not isinstance(value, list) or len(value) != 3 or not all(type(count) is int and count > 0 for count in value):
+        raise Garbage("three counts of an input are due")
     return value
 
 

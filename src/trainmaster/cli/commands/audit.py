@@ -31,6 +31,7 @@ def command(job: str) -> None:
         )  # fmt: skip
     try:
         listings = next((dict(event.data["listings"]) for event in events if event.type == "inputs-listed"), {})
+        listings |= {event.data["input"]: event.data["listing"] for event in events if event.type == "input-counted"}
         tables = {name: ShardTable.from_listing(listing) for name, listing in listings.items() if "shards" in listing}
         verdict = prove(events, tables)
     except (TypeError, ValueError, LookupError, AttributeError) as error:

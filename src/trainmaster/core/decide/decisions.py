@@ -15,12 +15,14 @@ from trainmaster.core.decide import autoscaling, failures, limits, poison, strag
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.input.feeding import is_range
+from trainmaster.core.input.shards import RECORDS, File, Options, ShardTable
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, unit_of, units_of
+from trainmaster.core.spec.job import COUNTED_LATER
 
 STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
 
@@ -359,6 +361,20 @@ def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]
     return [] if payload is None else [("shards-done", payload)]
 
 
+def _input_counted(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Cut an input into shards as the first program counts it. Another program finds that count in its shards, and compares it."""
+    name = data.get("input", "")
+    source, counts = state.known_job.inputs.get(name), data.get("counts")
+    if source is None or source.url != COUNTED_LATER or name in state.shards or task.phase not in READING:
+        return []
+    if not isinstance(counts, list) or len(counts) != 3 or not all(type(n) is int and n > 0 for n in counts):
+        return []  # not what an agent of ours says
+    count, size, epochs = counts
+    file = File(f"{COUNTED_LATER}{count}/{size}?epochs={epochs}", count, None, RECORDS)
+    options = Options(size, epochs, source.shuffle, source.seed)
+    return [("input-counted", {"input": name, "listing": ShardTable.make([file], options, name=name).listing()})]
+
+
 def _feed_read(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     """Return what an attempt was fed and read; also of one that has just ended, whose agent reports the last of it first."""
     if data.get("feed") not in state.role(task).feed or task.phase not in READING:
@@ -387,6 +403,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "checkpoint": _checkpoint,
     "saved": _saved,
     "warned": _trouble,
+    "input-counted": _input_counted,
     "shards-done": _shards_done,
     "shards-begun": _shards_begun,
     "feed-read": _feed_read,

@@ -412,6 +412,10 @@ def _shards(kind: str) -> Callable[[State, Data, float], None]:
     return folded
 
 
+def _input_counted(state: State, task: Task, data: Data, at: float) -> None:
+    state.shards[data["input"]] = ShardTable.from_listing(data["listing"])
+
+
 def _shards_begun(state: State, task: Task, data: Data, at: float) -> None:
     task.begun = [*task.begun[-1:], [data["attempt"], [list(row) for row in data["begun"]]]]
 
@@ -529,6 +533,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "submitted": _submitted,
     "master-started": _master_started,
     "inputs-listed": _inputs_listed,
+    "input-counted": _report(_input_counted),
     "asked": _asked,
     "waiting": _waiting,
     "granted": _granted,

@@ -86,6 +86,7 @@ EVENTS: dict[str, Kind] = {
     "inputs-listed": _barrier(
         "the inputs were listed, and the checkpoint set to begin from was named", listings="map", checkpoint="map?",
     ),
+    "input-counted": _report(True, "{task} counted the input {input}", input="text", listing="map"),
     "asked": _note("containers were asked for: {tasks}", tasks="list"),
     "waiting": _note("{wanted}", resource="text", asked="text", free="text", detail="text", position="whole"),
     "granted": _note(

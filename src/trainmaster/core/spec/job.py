@@ -34,6 +34,7 @@ EVENT_FILES = "tensorboard"  # in the storage of a job of this machine: those of
 # Roles whose end the job does not wait for.
 NOT_COUNTING = SERVING | {"evaluator"}
 
+COUNTED_LATER = "records://"  # the URL of an input whose records the program counts
 HADOOP = "hadoop:"  # a format that a Java class reads or writes
 COPIED, SHARED = "copy", "share"
 RUNNING, SUCCEEDED = "running", "succeeded"
@@ -265,7 +266,8 @@ class Input(Section):
     name: str = key("the input's name", "name")
     url: str | tuple[str, ...] = key(
         "where it is, or a list of such places, whose files are one input; may hold *, ? and [..], or name a table: "
-        "sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of records, which the program reads itself",
+        "sqlite:///FILE?table=NAME; of shards also records://COUNT/SIZE: numbers of records, which the program reads itself; "
+        "records://: the program also counts them, by ElasticDL's API",
         "text or texts",
     )
     as_: str = key(

@@ -21,6 +21,7 @@ from typing import Any
 
 from trainmaster.client.spec import settings
 from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.core.spec.job import COUNTED_LATER
 from trainmaster.core.spec.quantities import exact_bytes, parse_seconds
 from trainmaster.engines import registry
 from trainmaster.host import machine
@@ -40,6 +41,7 @@ from trainmaster.integrations.elasticdl import formers, values
 from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
 from trainmaster.runtime.folders import reason_unwritable
 
+ALIAS = "TRAINMASTER_ALIAS"  # see `agent.attempt.environ`
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by programs alone
 Words = Mapping[str, Said]  # flag -> its value, of those that were written
 _DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # verb -> the input that is read in shards
@@ -366,7 +368,7 @@ class _Builder:
         if not self.is_own_program:
             return {}
         worker = {"WORKER_ID": "{index}"} if role == "worker" else {}
-        return {"WORKER_NUM": self.workers.text, **worker, "MY_POD_IP": "{address}"}
+        return {"WORKER_NUM": self.workers.text, **worker, "MY_POD_IP": "{address}", ALIAS: "elasticdl"}
 
     def _restarts(self) -> None:
         """Set which tasks restart, and how often. Workers with a state of their own go back to a checkpoint together."""
@@ -411,7 +413,11 @@ class _Builder:
             if len(self.roles) > 1:
                 to = ["evaluator"] if name == "validation" and "evaluator" in self.roles else ["chief", "worker"]
                 self._set(("inputs", name, "to"), [role for role in to if role in self.roles], option)
-        if self._has("training_data") or (of_reader and self.verb == TRAIN):
+        is_counted_later = self.is_own_program and self.verb == TRAIN
+        if is_counted_later:
+            self._own_records()
+        is_training = self._has("training_data") or (of_reader and self.verb == TRAIN)
+        if is_training or (is_counted_later and self._has("num_epochs")):
             self._set(("inputs", "training", "epochs"), self._count("num_epochs"), self._said("num_epochs"))
         needed = f"{_DATA[self.verb]}_data"
         if not (self._has(needed) or self.is_own_program or self._has("custom_data_reader")):
@@ -419,6 +425,15 @@ class _Builder:
         if self.verb != TRAIN and not self._has("checkpoint_dir_for_init"):
             mend = "add --checkpoint_dir_for_init PATH: checkpoints, an exported model or a file of weights"
             raise BadInput("there is no trained model", mend=mend, anchor="missing-key")
+
+    def _own_records(self) -> None:
+        """Let a program count its records where no flag names the data. Each role's program makes the service, whoever reads by it."""
+        option = self._said("training_data")
+        if not self._has("training_data"):
+            self._set(("inputs", "training", "url"), COUNTED_LATER, option)
+            self._set(("inputs", "training", "as"), "shards", option)
+        if len(self.roles) > 1:
+            self._set(("inputs", "training", "to"), self.roles, option)
 
     @property
     def _records_per_task(self) -> int:
