@@ -46,12 +46,12 @@ PROMISES = {
 Broken = tuple[str, str]  # a key of PROMISES, and what the container is instead
 
 
-def broken_gpus(asked: int, devices: Sequence[str], node: str) -> list[Broken]:
+def broken_gpus(granted: int, devices: Sequence[str], node: str) -> list[Broken]:
     """Return the promise of GPUs, where the container was granted some and its agent sees fewer. Devices of NVIDIA alone are seen."""
-    if len(devices) >= asked:
+    if len(devices) >= granted:
         return []
     seen = "none" if not devices else str(len(devices))
-    return [("gpus", f"{asked} were granted on {node}, and {seen} of NVIDIA's can be seen there")]
+    return [("gpus", f"{granted} were granted on {node}, and {seen} of NVIDIA's can be seen there")]
 
 
 def check_images(job: Job, engine: str) -> None:
