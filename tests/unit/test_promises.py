@@ -16,6 +16,7 @@ from trainmaster.core.machine.reasons import REASONS, advice, words
 from trainmaster.core.machine.state import PROMISE, loss_kind
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.promises import broken_gpus
+from trainmaster.engines.registry import BUILT_IN, engine
 from trainmaster.engines.yarn.container.promises import broken, mount_points
 from trainmaster.words.text import loss_lines
 
@@ -44,7 +45,8 @@ def test_a_mount_of_an_image_is_where_it_was_asked_for() -> None:
 def test_the_places_of_real_mounts_are_seen(tmp_path: Path) -> None:
     folder = tmp_path / "a container"
     folder.mkdir()
-    look = f"from trainmaster.engines.yarn.container.promises import mount_points; print({str(folder)!r} in mount_points())"
+    look = f"from trainmaster.engines.registry import BUILT_IN, engine
+from trainmaster.engines.yarn.container.promises import mount_points; print({str(folder)!r} in mount_points())"
     mounting = f'mount --bind "{folder}" "{folder}" && exec "{sys.executable}" -c "$1"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", mounting, "sh", look], capture_output=True, text=True, check=False
@@ -91,14 +93,14 @@ def test_a_broken_promise_is_shown_with_the_job() -> None:
         {"kind": PROMISE, "of": "promise gpus", "detail": "2 were granted", "task": f"worker:{index}"}
         for index in range(2)
     ]
-    assert loss_lines({"job": "j", "losses": rows}) == ["  not kept: gpus of worker:0 and worker:1: 2 were granted"]
+    assert loss_lines({"job": "j", "losses": rows}) == ["  not kept: gpus of worker:0, worker:1: 2 were granted"]
 
 
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_an_engine_that_runs_no_images_refuses_them(engine: str, home: object) -> None:
+def test_an_engine_that_runs_no_images_refuses_them(home: object) -> None:
     from trainmaster.client.jobs.backends import backend
 
+    assert [name for name in BUILT_IN if not engine(name).capabilities.images] == ["local", "spark"]
     job = job_from({"roles": {"worker": {"command": "true", "image": "x:1"}}})
-    with pytest.raises(BadInput, match=f"the engine {engine} runs no images") as refusal:
-        check(job, backend(engine), job)
+    with pytest.raises(BadInput, match="the engine local runs no images") as refusal:
+        check(job, backend("local"), job)
     assert refusal.value.place == "roles.worker.image: x:1"
