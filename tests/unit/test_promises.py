@@ -45,8 +45,7 @@ def test_a_mount_of_an_image_is_where_it_was_asked_for() -> None:
 def test_the_places_of_real_mounts_are_seen(tmp_path: Path) -> None:
     folder = tmp_path / "a container"
     folder.mkdir()
-    look = f"from trainmaster.engines.registry import BUILT_IN, engine
-from trainmaster.engines.yarn.container.promises import mount_points; print({str(folder)!r} in mount_points())"
+    look = f"from trainmaster.engines.yarn.container.promises import mount_points; print({str(folder)!r} in mount_points())"
     mounting = f'mount --bind "{folder}" "{folder}" && exec "{sys.executable}" -c "$1"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", mounting, "sh", look], capture_output=True, text=True, check=False
