@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,28 @@ MEANINGS: dict[str, tuple[list[str], dict[str, Any]]] = {
         [*ONE, "--distribute_keytab", "--keytab", "file:///k", "--principal", "me@R"],
         {"engines.yarn.kerberos.keytab": "/k"},
     ),
+    "conf": (
+        [
+            *TWO,
+            "--conf",
+            "tony.worker.memory=2g",
+            "--conf",
+            "tony.application.timeout=60000",
+            "--conf",
+            "tony.yarn.queue=research",
+        ],
+        {
+            f"{W}.resources.memory": "2GiB",
+            f"{W}.replicas.max": 2,
+            "timeouts.job": "1m",
+            "engines.yarn.queue": "research",
+        },
+    ),
     "verbose": ([*ONE, "--verbose"], {}),
     "insecure": ([*ONE, "--insecure"], {}),
 }
 NOT_HERE = {
-    "conf": ([*ONE, "--conf", "tony.x=1"], "the setting tony.x is not to be had here"),
-    "num_schedulers": ([*ONE, "--num_schedulers", "1"], "the framework mxnet is not to be had here"),
+    "num_schedulers": ([*ONE, "--num_schedulers", "1"], "a scheduler, which is mxnet's"),
     "scheduler_resources": ([*ONE, "--scheduler_resources", "x"], "a scheduler, which is mxnet's"),
     "scheduler_launch_cmd": ([*ONE, "--scheduler_launch_cmd", "x"], "a scheduler, which is mxnet's"),
     "scheduler_docker_image": ([*ONE, "--scheduler_docker_image", "x"], "a scheduler, which is mxnet's"),
@@ -298,7 +315,11 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
         ([*ONE, "--num_ps", "1"], "one worker needs no ps"),
         (["--name", "j", "--num_workers", "0"], "nothing to run"),
         ([*PS, "--framework", "pytorch"], "PyTorch has no ps"),
-        ([*ONE, "--framework", "mxnet"], "the framework mxnet"),
+        ([*TWO, "--framework", "mxnet"], "DMLC_"),
+        ([*ONE, "--conf", "tony.x=1"], "the setting tony.x is not to be had here"),
+        ([*ONE, "--conf", "yarn.x=1"], "set it in the files of HADOOP_CONF_DIR"),
+        ([*ONE, "--conf", "tony.worker.vcores=a"], "a whole number"),
+        ([*ONE, "--conf", "tony.containers.resources=a#b"], "PATH#archive"),
         ([*ONE, "--framework", "caffe"], "tensorflow or pytorch"),
         ([*ONE, "--framework", "pytorch", "--tensorboard"], "goes with TensorFlow"),
         (["--name", "j", "--input_path", "/in"], "worker has no command"),
@@ -306,15 +327,14 @@ def test_hdfs_default_may_be_a_nameservice(tmp_path: Path, monkeypatch: pytest.M
         ([*TWO, "--num_ps", "1"], "ps has no command"),
         ([*ONE, "--env", "A"], "NAME=VALUE"),
         ([*ONE, "extra"], "'extra' belongs to no flag"),
-        ([*ONE, "--env", "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS=x"], "YARN's container runtime"),
+        ([*ONE, "--env", "YARN_CONTAINER_RUNTIME_TYPE=runc"], "the container runtime runc is not to be had here"),
         ([*ONE, "--nmae", "x"], "did you mean --name?"),
         ([*ONE, "--quicklink", "N=master-0:1"], "LABEL=http"),
         ([*ONE, "--quicklink", "N=http://ps-0:1"], "there is no role 'ps'"),
         ([*ONE, "--quicklink", "N=http://worker-3:1"], "there is no task 'worker:3'"),
         ([*ONE, "--localization", "nowhere:."], "does not exist"),
         ([*ONE, "--localization", "hdfs:///a"], "REMOTE:LOCAL"),
-        ([*ONE, "--localization", "hdfs:///a:/opt/a"], "outside the working directory"),
-        ([*ONE, "--localization", "hdfs:///a:b:ro"], "may only be read"),
+        ([*ONE, "--localization", "hdfs:///a:/opt/a"], "a place of the node itself where worker has no image"),
         ([*ONE, "--localization", "hdfs:///a.zip:b"], "stays packed"),
         ([*ONE, "--worker_resources", "memory=8,vcores=1"], "memory with a unit"),
         ([*ONE, "--worker_resources", "memory=x"], "pairs like"),
@@ -406,7 +426,7 @@ def test_every_key_of_the_file_was_tried() -> None:
         ("spec: {name: j}", "no configs:"),
         (FILE.replace("scheduling: {queue: q}", "scheduling: q"), "scheduling is no section"),
         (FILE.replace("[", "'").replace("]", "'"), "YAML"),
-        (FILE.replace("framework: tensorflow", "framework: mxnet"), "the framework mxnet"),
+        (FILE.replace("framework: tensorflow", "framework: mxnet"), "DMLC_"),
         (FILE.replace("['N=", "['").replace("//", ""), "LABEL="),
         (FILE + "\nsecurity: {keytab: k}", "keytab and principal go together"),
         (FILE.replace("['/etc", "'/etc").replace(":rw']", ":rw'"), "must be a list"),
@@ -465,3 +485,102 @@ def test_resources_in_their_spellings(memory: int, unit: str, gpus: int, spaced:
 )
 def test_localizations_in_their_spellings(place: str, path: str, here: str, name: str, mode: str) -> None:
     assert localization(Said(f"{place}{path}:{here}{name}{mode}", "x")) == (f"{place}{path}", name)
+
+
+# The options of CliConstants, and the keys of the YAML classes, of Submarine 0.2 and 0.3, as far as its parsers read them.
+THEIR_FLAGS = """
+    name input_path checkpoint_path saved_model_path num_workers num_ps worker_resources ps_resources docker_image queue tensorboard
+    tensorboard_resources tensorboard_docker_image conf worker_launch_cmd ps_launch_cmd env verbose wait_job_finish ps_docker_image
+    worker_docker_image quicklink localization keytab principal distribute_keytab f insecure framework
+"""
+_ROLE_KEYS = ("resources", "replicas", "launch_cmd", "docker_image", "envs", "localizations", "mounts")
+THEIR_KEYS = """
+    spec.name spec.job_type spec.framework configs.docker_image configs.input_path configs.saved_model_path configs.checkpoint_path
+    configs.quicklinks configs.wait_job_finish configs.envs configs.localizations configs.mounts scheduling.queue security.keytab
+    security.principal security.distribute_keytab tensorBoard.docker_image tensorBoard.resources
+"""
+
+
+def test_each_flag_and_each_key_of_theirs_is_known() -> None:
+    assert set(THEIR_FLAGS.split()) <= OPTIONS.keys()
+    assert {
+        *THEIR_KEYS.split(),
+        *(f"roles.{role}.{key}" for role in ("worker", "ps") for key in _ROLE_KEYS),
+    } <= KEYS.keys()
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["yarn", "jar", "path/to/submarine-0.2.jar"],
+        ["/usr/bin/java", "-cp", "/conf:/x.jar", "org.apache.submarine.client.cli.Cli"],
+    ],
+)
+def test_the_words_of_their_launchers_may_stay(launcher: list[str]) -> None:
+    assert submarine.translated([*launcher, "job", "run", *ONE], "yarn") == told(*ONE)
+    shown = submarine.translated([*launcher, "job", "show", "--name", "j"], "yarn")
+    assert shown == Verb("show", "j")
+
+
+def test_the_programs_of_tony_get_their_files_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TonY's guide has it: no master among the workers, an archive under its own name, and its jar, behind a comma and a space."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    found = told(
+        *[word for word in PS if word not in ("--input_path", "/in")], "--input_path", "", "--insecure", "--conf",
+        "tony.containers.resources=envs/myvenv.zip#archive,train.py,", "path-to/tony-cli-0.3.13-all.jar",
+    )  # fmt: skip
+    assert (value(found, "archives"), value(found, "files")) == (["envs/myvenv.zip#myvenv.zip"], ["train.py#train.py"])
+    assert list(found.described.job.roles) == ["worker", "ps"]
+    line = value(found, f"{W}.command")[2]
+    config = '{"cluster": {"worker": ["h:1", "i:2"], "ps": ["h:3"]}, "task": {"type": "worker", "index": 1}, "environment": "cloud"}'
+    environ = {"TF_CONFIG": config, "TRAINMASTER_ROLE": "worker", "TRAINMASTER_INDEX": "1", "PATH": "/usr/bin:/bin"}
+    shown = line.removesuffix("python train.py") + 'echo "$JOB_NAME $TASK_INDEX $CLUSTER_SPEC"'
+    printed = subprocess.run(["bash", "-c", shown], env=environ, capture_output=True, text=True, check=True).stdout
+    assert printed == 'worker 1 {"worker": ["h:1", "i:2"], "ps": ["h:3"]}\n'
+
+
+def test_variables_of_yarns_container_runtime_say_what_they_said() -> None:
+    prefix = "YARN_CONTAINER_RUNTIME_"
+    found = told(
+        *ONE, "--env", f"{prefix}TYPE=docker", "--env", f"{prefix}DOCKER_IMAGE=x:1", "--env", f"{prefix}DOCKER_MOUNTS=/a:/a:ro,/b:/c",
+        "--mount", "/d:/d:rw", "--env", f"{prefix}DOCKER_CONTAINER_NETWORK=calico", "--env", f"{prefix}DOCKER_DELAYED_REMOVAL=true",
+        "--env", f"{prefix}DOCKER_PIDS_LIMIT=9",
+    )  # fmt: skip
+    assert value(found, f"{W}.image") == "x:1"
+    assert value(found, "engines.yarn") == {
+        "mounts": ["/a:/a:ro", "/b:/c", "/d:/d:rw"], "network": "calico",
+        "runtime": {"DOCKER_DELAYED_REMOVAL": "true", "DOCKER_PIDS_LIMIT": "9"},
+    }  # fmt: skip
+    assert value(found, f"{W}.env") in (None, {})
+
+
+def test_an_absolute_place_is_a_link_in_the_roles_image(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    place = tmp_path / "opt" / "deep" / "data"
+    found = told(
+        *ONE,
+        "--docker_image",
+        "x:1",
+        "--localization",
+        f"{tmp_path}/data:{place}:ro",
+        "--worker_launch_cmd",
+        f"cat {place}",
+    )
+    assert value(found, "files") == [f"{tmp_path}/data#data"]
+    assert any("a copy of its own" in remark for remark in found.remarks)
+    command = value(found, f"{W}.command")
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "x"
+
+
+def test_a_job_with_a_tensorboard_and_no_input_is_a_service() -> None:
+    """The service of 0.3's pages has a worker that only prints its directory: the page stays until the job is killed."""
+    service = told(
+        "--name", "s", "--worker_resources", "memory=2G,vcores=2", "--worker_launch_cmd", "pwd", "--tensorboard"
+    )
+    assert value(service, "roles.tensorboard.counts") is True
+    assert value(service, "timeouts.stall") == "none"
+
+
+def test_one_worker_of_mxnet_needs_no_peers() -> None:
+    assert value(told(*ONE, "--framework", "mxnet"), "framework") == "generic"

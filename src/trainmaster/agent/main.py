@@ -21,6 +21,7 @@ token and secrets, so it is never on a command line or in a file.
                                   will be none
     unmet                         s to wait for a master, where the container was begun before it (absent: the grace)
     log_end                       bytes of an attempt's log that are kept where no storage is reached and it ended well (absent: none)
+    broken                        promises of the engine that the container breaks (`engines.promises`)
     devices, address, network, grace, log_limit, log_first, log_every, log_piece, cwd
 """
 
@@ -134,7 +135,8 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         report=agent.channel.report, send=agent.channel.ask, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,
         grown=agent.channel.wake, address=spec.get("address") or "127.0.0.1", network=str(spec.get("network") or ""),
         transport=str(spec.get("transport") or "auto"),
-        devices=tuple(spec.get("devices") or ()), log_limit=int(spec.get("log_limit") or spool.LIMIT),
+        devices=tuple(spec.get("devices") or ()), broken=tuple(spec.get("broken") or ()),
+        log_limit=int(spec.get("log_limit") or spool.LIMIT),
         log_first=int(spec.get("log_first") or spool.HEAD),
         own_network=bool(spec.get("own_network")), grace=float(spec.get("grace") or 30.0),
         patience=math.inf if spec.get("patience") is None else float(spec["patience"]),

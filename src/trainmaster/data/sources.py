@@ -29,8 +29,8 @@ def list_input(source: Input | str, key: str = "") -> Listing:
     """Return the files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
     are none.
 
-    Local files are named by absolute path, others by URL. A mounted input is not looked into, nor is one that is followed: its files may
-    come later.
+    Local files are named by absolute path, others by URL. An input that is mounted is not looked into. One that is followed may have no
+    files yet.
     """
     if isinstance(source, Input) and source.as_ == "follow":
         return Listing(source.location, ())

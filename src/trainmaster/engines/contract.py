@@ -127,6 +127,7 @@ class Capabilities(Plain):
     """The differences between engines that anything outside their folders may look at."""
 
     on_this_machine: bool = False  # containers are processes of the submitter's machine, with his files and variables
+    images: bool = False  # containers may run in an image
     own_network: bool = False  # the network devices that a container sees are its own
     memory_limit: str = BY_ENGINE  # or BY_AGENT, BY_KERNEL (`statuses`)
     mounts: bool = False  # file:// URLs of a job are paths of its containers, unknown to the submitter's machine

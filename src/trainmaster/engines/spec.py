@@ -14,7 +14,8 @@ def spec_of(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the spec of one container's agent. `storage`: the job's own place; `site`: facts from submit (see `master.orders`)."""
     return {
-        "job_id": job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "storage": storage,
+        "job_id": job_id, "task": request.task, "serial": request.serial, "devices": list(devices), "gpus": request.gpus,
+        "storage": storage,
         "grace": job.timeouts.grace, "patience": job.timeouts.storage, "log_limit": job.logs.limit, "log_first": job.logs.first,
         "log_every": job.logs.every, "log_piece": job.logs.piece, "cwd": site.get("cwd"), "environment": site.get("environment"),
         "on_this_machine": capabilities.on_this_machine, "own_network": capabilities.own_network,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trainmaster.client import tensorboard
 from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines import registry
+from trainmaster.integrations import submarine_conf
 from trainmaster.integrations.dialect import (
     ENGINE,
     FLAG,
@@ -63,6 +65,7 @@ KEYS = {
         ("docker_image", f"{role}_docker_image"), ("envs", f"env*{role}"), ("localizations", f"localization*{role}"), ("mounts", "mount*"),
     )
 }  # fmt: skip
+LAUNCHERS = {"yarn", "hadoop", "java"}
 HELP = {"-h", "--help", "-help"}
 USAGE = ("job run --name NAME [FLAG ...]", "job run -f FILE [FLAG ...]", "job show --name NAME", "job kill --name NAME")
 # Variables of the launcher, and the program's variables that it made of them: where Java and Hadoop are in an image.
@@ -77,6 +80,7 @@ _LINK = re.compile(
 
 def translated(words: Sequence[str], engine: str = ENGINE) -> Translation | Verb:
     """Translate `job run`, `job show` or `job kill`. Raises BadInput, naming flag or line, for an option that is impossible here."""
+    words = submarine_conf.joined(_without_launcher(words))
     if not words or HELP.intersection(words[:3]):
         return Verb("help")
     leading, words = parsed(words, {}, WHAT)
@@ -106,11 +110,23 @@ def translated(words: Sequence[str], engine: str = ENGINE) -> Translation | Verb
     return builder.draft.translation("submarine", options, stays)
 
 
+def _without_launcher(words: Sequence[str]) -> Sequence[str]:
+    """Return the words behind `yarn jar FILE` or `java ... CLASS`."""
+    if words and os.path.basename(words[0]) in LAUNCHERS and "job" in words:
+        return words[words.index("job") :]
+    return words
+
+
 def _table(flags: Sequence[tuple[str, Said]]) -> list[tuple[str, Said]]:
     """Return the flags and the options of the file, all under the names of flags."""
     file = next((option for name, option in flags if name == "f"), None)
     table = list(_file(file.text)) if file is not None else []
     single = {name: option for name, option in table if name.partition("*")[0] not in REPEATED}
+    flags = [
+        pair
+        for name, option in flags
+        for pair in (submarine_conf.flags_of(option) if name == "conf" else [(name, option)])
+    ]
     for name, option in flags:
         if name in single:
             raise BadInput(
@@ -170,6 +186,7 @@ class _Builder:
             for name, option in table
             if name.partition("*")[0] in REPEATED
         ]
+        self.is_tony = any(kind == "conf" and option.text.startswith("tony.") for kind, _, option in self.repeated)
         self.draft = Draft()
         self.always = Said("", f"{WHAT}'s way", False)
         self.workers = self._number("num_workers", 1)
@@ -177,14 +194,16 @@ class _Builder:
         self.board = "tensorboard" in self.single and flag(self.single["tensorboard"])
         if self.board and not any(name.startswith(("num_worker", "worker_")) for name in self.single):
             self.workers = 0  # TensorBoard as a service
+        self.input_path = self.single["input_path"].text if "input_path" in self.single else ""
         self.framework = self._framework()
         self.name = self._name()
 
     def translate(self) -> None:
         self._check()
         set_key, single = self.draft.set_key, self.single
-        several = self.framework == "tensorflow" and self.workers > 1
-        framework = self.framework if self.framework != "tensorflow" or several else "generic"
+        is_alone = self.framework == "tensorflow" and self.workers <= 1
+        framework = "generic" if is_alone else self.framework
+        several = framework == "tensorflow" and not self.is_tony
         option = single.get("framework", self.always)
         set_key(("name",), self.name, single["name"])
         set_key(("framework",), framework, option)
@@ -205,7 +224,7 @@ class _Builder:
             set_key(("engines", "yarn", "queue"), single["queue"].text, single["queue"])
         self._keytab()
         for key in ("input_path", "checkpoint_path", "saved_model_path", "job_type"):
-            if key in single:
+            if key in single and single[key].text:
                 set_key(("annotations", f"submarine.{key}"), single[key].text, single[key])
         for key, why in (
             ("verbose", "tm events and tm logs tell more"),
@@ -222,9 +241,11 @@ class _Builder:
     def _framework(self) -> str:
         option = self.single.get("framework", Said("tensorflow", "the default"))
         kind = option.text.strip().lower()
-        if kind == "mxnet" or self._number("num_schedulers", 0):
+        if kind == "mxnet" and self.workers == 1 and not self.ps:
+            return "tensorflow"  # one worker needs no peers
+        if kind == "mxnet":
             instead = "write a job file with a role each for schedulers, servers and workers, and framework: generic"
-            raise unsupported(option, "the framework mxnet", instead)
+            raise unsupported(option, "mxnet of several tasks, which find each other by variables DMLC_...,", instead)
         return str(choice(option, FRAMEWORKS))
 
     def _name(self) -> str:
@@ -254,7 +275,7 @@ class _Builder:
                 "num_workers", why="there is nothing to run", mend="--num_workers 1, or --tensorboard"
             )
         for key in ("worker_launch_cmd", "ps_launch_cmd"):
-            if key in single and "%input_path%" in single[key].text and "input_path" not in single:
+            if key in single and "%input_path%" in single[key].text and not self.input_path:
                 raise self._bad_value(
                     key, why="the command names %input_path%, and there is none", mend="add --input_path PATH"
                 )
@@ -310,13 +331,12 @@ class _Builder:
             ("saved_model_path", self._path("saved_model_path", self._checkpoints())),
         ):  # fmt: skip
             text = text.replace(f"%{name}%", path)
-        return text
+        return submarine_conf.EXPORTS[self.framework] + text if self.is_tony and self.workers > 1 else text
 
     def _path(self, name: str, otherwise: str) -> str:
         """Return a path as the program gets it."""
-        if name not in self.single:
+        if name not in self.single or not (text := self.single[name].text):
             return otherwise
-        text = self.single[name].text
         return location(text, self.engine, "") if text.startswith("hdfs://default/") else text
 
     def _checkpoints(self) -> str:
@@ -341,16 +361,17 @@ class _Builder:
             set_key((*prefix, "image"), image.text, image)
 
     def _board(self, roles: Sequence[str]) -> None:
-        """Add TensorBoard as a task of its own. It does not count, unless it is the only task."""
+        """Add TensorBoard as a task of its own. It counts where the job has no input path: such a job runs until it is killed."""
         option, prefix, set_key = self.single["tensorboard"], ("roles", "tensorboard"), self.draft.set_key
         set_key((*prefix, "command"), tensorboard.command(self._checkpoints(), self.engine), option)
         for name, fields in tensorboard.inputs(self._checkpoints()).items():
             set_key(("inputs", name), fields, option)
         self._container("tensorboard", "tensorboard", BOARD)
-        set_key((*prefix, "counts"), not roles, option)
+        is_service = not self.input_path  # a page to look at, as in theirs until the job is killed
+        set_key((*prefix, "counts"), is_service, option)
         set_key((*prefix, "ports"), {"board": 0}, option)
         set_key(("links", "Tensorboard"), "tensorboard:0:board/", option)
-        if not roles:  # nobody may look at it for hours
+        if is_service:  # nobody may look at it for hours
             set_key(("timeouts", "stall"), "none", option)
 
     # -- repeated options --
@@ -359,12 +380,9 @@ class _Builder:
         name, mark, text = option.text.partition("=")
         if not mark or not name:
             raise wrong_value(option, "NAME=VALUE")
-        if name.startswith("YARN_CONTAINER_RUNTIME_"):
-            raise unsupported(
-                option,
-                "a variable of YARN's container runtime",
-                "--docker_image, and engines.yarn.mounts or .network by --set",
-            )
+        if name.startswith(submarine_conf.VARIABLES):
+            self._runtime(name, text, option, roles)
+            return
         names = [name]
         if inside := IN_IMAGE.get(name):
             is_set = any(kind == "env" and other.text.startswith(f"{inside}=") for kind, _, other in self.repeated)
@@ -378,6 +396,27 @@ class _Builder:
             for variable in names:
                 self.draft.set_key(("roles", role, "env", variable), text, option)
 
+    def _runtime(self, name: str, text: str, option: Said, roles: Sequence[str]) -> None:
+        """Set what a variable of YARN's container runtime says: the image of the roles, mounts, the network, or another setting of it."""
+        setting = submarine_conf.of_runtime(name, text, option)
+        if setting is None:
+            return
+        key, value = setting
+        if not key:
+            for role in roles:
+                self.draft.set_key(("roles", role, "image"), value, option)
+            return
+        earlier = self.draft.strong[0].get("engines", {}).get("yarn", {}).get(key)
+        if earlier is not None:
+            value = (
+                {**earlier, **value}
+                if isinstance(value, dict)
+                else [*earlier, *value]
+                if isinstance(value, list)
+                else value
+            )
+        self.draft.set_key(("engines", "yarn", key), value, option)
+
     def _quicklink(self, option: Said, roles: Sequence[str]) -> None:
         match = _LINK.fullmatch(option.text)
         if match is None:
@@ -390,11 +429,35 @@ class _Builder:
             self.draft.set_key(("roles", role, "ports", port), int(match["port"]), option)
         link = {"role": role, "index": index, "port": port, "path": match["path"] or "/", "scheme": match["scheme"]}
         self.draft.set_key(("links", match["label"]), link, option)
-        if "input_path" not in self.single:  # a notebook: nobody may look at it for hours
+        if not self.input_path:  # a notebook: nobody may look at it for hours
             self.draft.set_key(("timeouts", "stall"), "none", option)
 
     def _localization(self, option: Said, roles: Sequence[str]) -> None:
         remote, target = localization(option)
+        if option.text.endswith(":ro"):
+            self.draft.remark(f"--localization {option.text}: each task has a copy of its own, which it may change")
+        if not target.startswith("/"):
+            self._localize(remote, target, option, roles)
+            return
+        name = os.path.basename(target)
+        self._localize(remote, name, option, roles)
+        for role in roles:
+            self._link(role, name, target, option)
+
+    def _link(self, role: str, name: str, path: str, option: Said) -> None:
+        """Have the command of a role begin with a link from `path`, in its image, to what is in its working directory."""
+        settings = self.draft.strong[0]["roles"][role]
+        if not settings.get("image"):
+            instead = f"write ./{name}, and use it there; or name an image: --docker_image"
+            raise unsupported(
+                option, f"{path}, which is a place of the node itself where {role} has no image,", instead
+            )
+        *shell, line = settings["command"]
+        link = f'mkdir -p {shlex.quote(os.path.dirname(path))} && ln -sfn "$PWD"/{shlex.quote(name)} {shlex.quote(path)} || exit'
+        self.draft.set_key(("roles", role, "command"), [*shell, f"{link}; {line}"], option)
+
+    def _localize(self, remote: str, target: str, option: Said, roles: Sequence[str]) -> None:
+        """Bring a file or a directory to every task, under the name `target` in its working directory."""
         name = os.path.basename(remote.rstrip("/")) if target in (".", "") else target
         if BASED_REMOTE.match(remote):
             self._remote(location(remote, self.engine, ""), name, option, roles)
@@ -427,8 +490,28 @@ class _Builder:
         self.draft.set_key(("engines", "yarn", "mounts"), mounts, option)
 
     def _conf(self, option: Said, roles: Sequence[str]) -> None:
-        instead = "set it in the files of HADOOP_CONF_DIR, or the key of the job that it is about by --set"
-        raise unsupported(option, f"the setting {option.text.partition('=')[0]}", instead)
+        name = option.text.partition("=")[0]
+        if name == submarine_conf.RESOURCES:
+            for path, target, is_archive in submarine_conf.shipped(option):
+                self._ship(path, target, is_archive, option, roles)
+        elif (known := submarine_conf.KEYS.get(name)) is not None:
+            path, shape = known
+            targets = roles if path[:2] == ("roles", "worker") else path[1:2]
+            for role in targets if path[0] == "roles" else ("",):
+                place = ("roles", role, *path[2:]) if role else path
+                self.draft.set_key(place, submarine_conf.value_of(option, shape), option)
+        elif why := submarine_conf.nothing_to_do(name):
+            self.draft.remark(f"--conf {name}: nothing to do here; {why}")
+        else:
+            raise submarine_conf.refusal(option)
+
+    def _ship(self, path: str, name: str, is_archive: bool, option: Said, roles: Sequence[str]) -> None:
+        """Bring a file, or an archive's content, to every task."""
+        if not is_archive:
+            self._localize(path, name, option, roles)
+            return
+        url = location(path, self.engine, "") if BASED_REMOTE.match(path) else path
+        self.draft.set_key(("archives",), [*self.draft.strong[0].get("archives", ()), f"{url}#{name}"], option)
 
     _SETTERS: Mapping[str, Callable[[_Builder, Said, Sequence[str]], None]] = {
         "env": _env, "quicklink": _quicklink, "localization": _localization, "mount": _mount, "conf": _conf,
@@ -463,15 +546,12 @@ def resources(option: Said) -> dict[str, Any]:
 
 
 def localization(option: Said) -> tuple[str, str]:
-    """Return (remote, local) of `REMOTE:LOCAL[:rw]`. The remote may be a URL with a port. LOCAL is a name in the working directory."""
-    text = option.text
-    if text.endswith(":ro"):
-        raise unsupported(option, "what may only be read", "leave :ro out: each task has a copy of its own")
-    remote, mark, local = text.removesuffix(":rw").rpartition(":")
+    """Return (remote, local) of `REMOTE:LOCAL[:rw|:ro]`. The remote may be a URL with a port. The local is a name in the working directory,
+    or an absolute path.
+    """
+    remote, mark, local = option.text.removesuffix(":rw").removesuffix(":ro").rpartition(":")
     if not mark or local.startswith("//") or re.fullmatch(r"[a-z0-9+.-]+://[^/]*", remote, re.IGNORECASE):
         raise wrong_value(option, "REMOTE:LOCAL, like hdfs:///data/words.txt:./words.txt")
     if local.startswith("/"):
-        raise unsupported(
-            option, "a place outside the working directory", f"write ./{os.path.basename(local)}, and use it there"
-        )
+        return remote, local.rstrip("/")
     return remote, local.removeprefix("./").rstrip("/")

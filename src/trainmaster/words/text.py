@@ -226,6 +226,11 @@ def loss_lines(status: Mapping[str, Any]) -> list[str]:
         writers = f" of {names(tasks_of)}" if any(tasks_of) else ""
         stored = "was ever stored" if newest is None else f"was stored after set {newest}"
         lines.append(f"  lost: no checkpoint{writers} {stored}: {detail}")
+    promises: dict[tuple[str, str], list[str]] = {}
+    for loss in status.get("losses", ()):
+        if loss["kind"] == "promise":
+            promises.setdefault((loss["of"].removeprefix("promise "), loss["detail"]), []).append(loss["task"])
+    lines += [f"  not kept: {of} of {names(tasks)}: {detail}" for (of, detail), tasks in promises.items()]
     asides = [loss for loss in status.get("losses", ()) if loss["kind"] == "shard"]
     lines += [f"  lost: records of input {loss['of']}: {loss['detail']}" for loss in asides[:_SHOWN]]
     if len(asides) > _SHOWN:

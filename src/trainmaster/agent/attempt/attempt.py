@@ -230,6 +230,7 @@ class Attempt:
     async def _prepare(self) -> None:
         order, site = self._order, self.place.workplace
         await self.place.threads.idle()
+        self._check_promises()
         # Records printed to stdout are kept in the task's own directory, because the programs' directory may be shared.
         folders = {"stream": site.work, "upload": ""}
         self._outputs = {
@@ -269,6 +270,19 @@ class Attempt:
         if way := self.place.way.chosen():
             facts["network"] = way
         self._report("ready", **facts, **({"restored": restored} if restored else {}))
+
+    def _check_promises(self) -> None:
+        """Raise AttemptFailed for a promise that the container breaks and that programs rely on; report the others once."""
+        broken, self.place.broken = self.place.broken, ()
+        if not broken:
+            return
+        from trainmaster.engines.promises import PROMISES
+
+        for name, detail in broken:
+            promise = PROMISES[name]
+            if promise.ends:
+                raise AttemptFailed("promise-broken", {"detail": detail, "key": promise.key, "mend": promise.mend})
+            self._report("warned", what=f"promise {name}", detail=f"{detail}; {promise.mend}")
 
     async def _prepare_command(self, order: Mapping[str, Any]) -> None:
         """Run the role's `prepare` command, once in each container."""

@@ -52,6 +52,7 @@ class Place:
     transport: str = "auto"
     way: Way = attrs.field(factory=Way)
     devices: Sequence[str] = ()
+    broken: Sequence[tuple[str, str]] = ()  # promises of the engine that its cluster has not kept (`engines.promises`)
     log_limit: int = spool.LIMIT
     log_first: int = spool.HEAD
     own_network: bool = False  # whether the network devices seen are the container's alone

@@ -11,6 +11,7 @@ from trainmaster.client.jobs.backend import Backend
 from trainmaster.client.jobs.places import URL
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import HADOOP, Job
+from trainmaster.engines.promises import check_images
 from trainmaster.engines.registry import engine, is_mount
 from trainmaster.runtime.folders import reason_unwritable
 from trainmaster.runtime.formats import is_table
@@ -25,6 +26,8 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
     frameworks.load(job.framework)
     for name in job.engines:
         engine(name, f"engines.{name}")
+    if not engine(where.engine).capabilities.images:
+        check_images(job, where.engine)
     where.check(job)
     _check_schemes(job)
     if where.on_this_machine:

@@ -110,6 +110,9 @@ REASONS: dict[str, Reason] = {
     "devices-taken": Reason(
         ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
     ),
+    "promise-broken": Reason(  # a row of engines.promises
+        ENGINE, True, "its container is not what the job asks for[: {detail}]", lasting=True, advice="[{mend}|check {key}]",
+    ),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]",
                         advice="free space, or use a larger place; on Kubernetes also raise the limit ephemeral-storage of the pod"),
     "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",

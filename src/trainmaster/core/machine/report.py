@@ -16,6 +16,7 @@ from trainmaster.core.machine.state import (
     CHECKPOINT,
     FILES,
     GRANTED,
+    PROMISE,
     SHARD,
     SUCCEEDED,
     Group,
@@ -118,7 +119,7 @@ def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": kind,
         **{name: row[name] for name in row if name != "what"},
-        **({"of": row["what"]} if kind == FILES else {}),
+        **({"of": row["what"]} if kind in (FILES, PROMISE) else {}),
     }
 
 

@@ -36,6 +36,7 @@ HANGS = frozenset({"stalled", "hung-after-peer-finished"})  # reasons of an atte
 PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
 # Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
 LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
+PROMISE = "promise"  # a trouble too: the cluster has not kept what a container was promised
 SHARD = "shard"  # a loss that is no trouble: a shard was set aside
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
@@ -418,7 +419,11 @@ def signal_fields(task: Task, number: str) -> dict[str, str]:
 
 
 def loss_kind(subject: str) -> str:
-    """Return the kind of loss of a trouble, "" where nothing is lost. The subject of lost files is `output NAME` or `checkpoint sets`."""
+    """Return the kind of loss of a trouble, "" where nothing is lost. The subject of lost files is `output NAME` or `checkpoint sets`,
+    that of a promise `promise NAME`.
+    """
+    if subject.startswith("promise "):
+        return PROMISE
     if subject.startswith("output ") or subject == "checkpoint sets":
         return FILES
     return subject if subject in (LOG, CHECKPOINT) else ""

@@ -9,7 +9,7 @@ ENGINE = Engine(
     "kubernetes", client_side="trainmaster.engines.kubernetes.client:KubernetesClient",
     container_side="trainmaster.engines.kubernetes.container.bootstrap",
     capabilities=Capabilities(
-        own_network=True, memory_limit=BY_KERNEL, mounts=True, dry_run_objects=True, own_storage="configmaps://",
+        images=True, own_network=True, memory_limit=BY_KERNEL, mounts=True, dry_run_objects=True, own_storage="configmaps://",
         without_storage="there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end, 16 KiB of others in "
         "small jobs; for full logs set storage to a URL (s3://, hdfs://)",
     ),

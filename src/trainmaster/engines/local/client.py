@@ -140,17 +140,7 @@ class LocalClient(OnThisMachine):
 
 
 def check_places(job: Any) -> None:
-    """Raise BadInput where a job names an image or labels of a node, neither of which this engine has."""
-    images = {"environment.image": job.environment.image}
-    images |= {f"roles.{role.name}.image": role.image for role in job.roles.values()}
-    for place, image in images.items():
-        if image:
-            raise BadInput(
-                "the local engine runs no images",
-                place=f"{place}: {image}",
-                mend="use path, archive or requirements of environment:",
-                anchor="environment",
-            )
+    """Raise BadInput where a job names labels of a node, which this engine has not."""
     for role in job.roles.values():
         if labels := ", ".join(f"{name}={value}" for name, value in role.nodes.labels.items()):
             raise BadInput(

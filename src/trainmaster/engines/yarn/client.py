@@ -241,7 +241,7 @@ class YarnClient(OnCluster):
                 await self._withdraw(tokens)
                 raise
             applications.append(application)
-            warnings = await _priority_warnings(manager, new.application_id, job)
+            warnings = await _differences(manager, new.application_id, job, options)
         delegation = submitted_tokens(tokens)
         facts = {"conf": str(self.conf.folder), **({"tokens": delegation.times} if delegation else {})}
         return Submitted(application, facts, warnings=warnings)
@@ -446,23 +446,26 @@ async def _hand_over(
         raise
 
 
-async def _priority_warnings(
-    manager: ResourceManager, application: y.ApplicationIdProto, job: Any
+async def _differences(
+    manager: ResourceManager, application: y.ApplicationIdProto, job: Any, options: Settings
 ) -> list[tuple[str, str]]:
-    """Return a warning, (key, text), where YARN gave the application another priority than the job asks for: the cluster has a highest
-    priority, 0 by default.
-    """
-    if not job.priority:
-        return []
+    """Return a warning, (key, text), for the priority and the queue, where YARN gave the application another one than the job asks for."""
     try:
-        report = await manager.get_application_report(y.GetApplicationReportRequestProto(application_id=application))
+        answer = await manager.get_application_report(y.GetApplicationReportRequestProto(application_id=application))
     except HadoopError:
         return []
-    priority = report.application_report.priority.priority
-    if priority == job.priority:
-        return []
-    limit = "the highest that the cluster allows is its yarn.cluster.max-application-priority, 0 unless it is set"
-    return [("priority", f"YARN gives the job {priority} instead of {job.priority}; {limit}")]
+    report, warnings = answer.application_report, []
+    if job.priority and report.priority.priority != job.priority:
+        limit = "the highest that the cluster allows is its yarn.cluster.max-application-priority, 0 unless it is set"
+        warnings.append(
+            ("priority", f"YARN gives the job {report.priority.priority} instead of {job.priority}; {limit}")
+        )
+    if report.queue.rpartition(".")[2] != options.queue.rpartition(".")[2]:
+        why = "the cluster maps users and groups to queues (yarn.scheduler.capacity.queue-mappings)"
+        warnings.append(
+            (f"{PLACE}.queue", f"YARN puts the job into the queue {report.queue} instead of {options.queue}; {why}")
+        )
+    return warnings
 
 
 async def _kill(manager: ResourceManager, application: y.ApplicationIdProto, why: str) -> None:

@@ -37,6 +37,9 @@ class Settings:
     validity: float = 600.0
     mounts: tuple[str, ...] = ()  # for the container runtime: SOURCE:TARGET:MODE
     network: str = ""  # for the container runtime
+    runtime: Mapping[str, str] = attrs.field(
+        factory=dict
+    )  # more of its variables, by their names behind YARN_CONTAINER_RUNTIME_
     view: str = ""  # others than the owner who may see the job, as Hadoop writes access lists: USER,USER GROUP,GROUP
     kerberos: Keytab | None = None
 
@@ -50,7 +53,7 @@ def docker(image: str, options: Settings) -> dict[str, str]:
         variables["YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"] = ",".join(options.mounts)
     if options.network:
         variables["YARN_CONTAINER_RUNTIME_DOCKER_CONTAINER_NETWORK"] = options.network
-    return variables
+    return {f"YARN_CONTAINER_RUNTIME_{name}": value for name, value in options.runtime.items()} | variables
 
 
 def settings(entries: Mapping[str, Any]) -> Settings:
@@ -86,4 +89,5 @@ def _path(value: Any, place: str) -> str:
 _READ: dict[str, Reader] = {
     "queue": text, "label": text, "tags": shape("texts"), "attempts": shape("positive count"), "validity": _validity,
     "mounts": shape("texts"), "network": text, "kerberos": _keytab, "view": text,
+    "runtime": shape("labels", 'write {DOCKER_DELAYED_REMOVAL: "true"}'),
 }  # fmt: skip

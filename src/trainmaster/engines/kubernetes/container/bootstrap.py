@@ -11,6 +11,7 @@ from typing import Any
 
 from trainmaster.engines.kubernetes.container.entry import AGENT_SECRET, HANDED, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
+from trainmaster.engines.promises import broken_gpus
 from trainmaster.engines.statuses import TERMINATED
 from trainmaster.host.python_name import path_with_python
 
@@ -29,9 +30,14 @@ def agent() -> dict[str, Any]:
     node, pod = os.environ["TRAINMASTER_NODE"], os.environ["TRAINMASTER_POD"]
     environ = opening_stores(spec, {name: value for name, value in os.environ.items() if name not in _OURS})
     environ["PATH"] = path_with_python(environ.get("PATH", os.defpath), private)
+    promises = []
+    if spec.get("gpus"):
+        from trainmaster.host.devices import found
+
+        promises = broken_gpus(spec["gpus"], found()[0], node)
     return {
         **spec, "work": os.path.join(home, "work"), "runtime": private, "cache": os.path.join(home, ".cache"),
-        "environ": environ, "node": node, "container": pod,
+        "environ": environ, "node": node, "container": pod, "broken": promises,
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master.engine import AT_ONCE, BESIDE, KubernetesMaster
 from trainmaster.engines.kubernetes.names import run_name
 from trainmaster.engines.kubernetes.pods.pods import Shape, task_pod
-from trainmaster.engines.kubernetes.settings import settings
+from trainmaster.engines.kubernetes.settings import NVIDIA, settings
 from trainmaster.engines.kubernetes.submit.objects import ENDED, STAMP, owner_of
 from trainmaster.engines.packed import packed
 from trainmaster.kube.blocking import Blocking
@@ -90,6 +90,8 @@ def pod_of(
 
     def make(request: Request) -> dict[str, Any]:
         agent_spec = {name: value for name, value in spec(request, _devices(request)).items() if name not in _SECRET}
+        if shape.settings.of(request.role).accelerator != NVIDIA:
+            agent_spec["gpus"] = 0  # the agent sees devices of NVIDIA alone
         agent_spec["close_within"] = shape.job.roles[request.role].stop.grace + CLOSE_WITHIN
         environment = {**payload["environment"], **packed(agent_spec)}
         inner = inside(

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.packed import opening_stores
+from trainmaster.engines.promises import broken_gpus
 from trainmaster.engines.yarn.container.payload import taken
+from trainmaster.engines.yarn.container.promises import broken, mount_points
 from trainmaster.host.python_name import path_with_python
 
 if TYPE_CHECKING:  # an agent's first program waits for each import
@@ -49,10 +51,12 @@ def agent() -> dict[str, Any]:
     devices = _devices(payload.get("gpus"))
     application = os.environ.get("LOCAL_DIRS", folder).split(",")[0]  # of the application, on this node
     environ = opening_stores(payload, _program_environment(folder, tokens))
+    place = payload.get("node") or node()
+    promises = [*broken(os.environ, mount_points(), place), *broken_gpus(payload.get("gpus") or 0, devices, place)]
     return {
         **payload, "work": os.path.join(folder, "work"), "runtime": private, "sockets": _short_name(private),
         "cache": os.path.join(application, "trainmaster-cache"), "environ": environ,
-        "node": payload.get("node") or node(), "tokens": tokens, "devices": devices,
+        "node": place, "tokens": tokens, "devices": devices, "broken": promises,
     }  # fmt: skip
 
 

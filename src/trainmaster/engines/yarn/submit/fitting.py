@@ -73,7 +73,7 @@ def check_tags(tags: Sequence[str], conf: Configuration) -> None:
 def check_images(job: Job, options: Settings) -> None:
     """Raise BadInput for settings that only containers with an image have, where the job has no image."""
     has_image = job.environment.image or any(role.image for role in job.roles.values())
-    for key in () if has_image else ("mounts", "network"):
+    for key in () if has_image else ("mounts", "network", "runtime"):
         if getattr(options, key):
             raise BadInput(
                 f"{PLACE}.{key}: nothing of the job has an image, so it has no effect",

@@ -1,0 +1,73 @@
+"""A YARN without docker and GPUs, and one with rules of queues: the user hears of each request that it takes and does not keep."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance.engines import TM
+from hadoop import own_hadoop
+
+from trainmaster.clusters.hadoop import Settings
+from trainmaster.engines.yarn.submit.store import user_of
+
+pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
+LIMIT = 240.0  # s for a job; reached by a failure alone
+
+
+def tm(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TM, *words], cwd=cwd, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def test_a_program_never_runs_outside_its_image(on_hadoop: object, tmp_path: Path) -> None:
+    """The cluster has no docker runtime: it would run the command on the host, where it would succeed."""
+    ran = tmp_path / "ran"
+    done = tm(
+        *("submit", "--submarine", "job", "run", "--name", "in-docker", "--docker_image", "no-such-image:1", "--input_path", "/in"),
+        *("--worker_resources", "memory=64M,vcores=1", "--worker_launch_cmd", f"touch {ran}", "--wait_job_finish"), cwd=tmp_path,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "its container is not what the job asks for: the image no-such-image:1 was asked for" in said
+    assert "yarn.nodemanager.runtime.linux.allowed-runtimes" in said, "what to do"
+    assert not ran.exists()
+
+
+def test_gpus_that_a_node_counts_and_has_not_are_told(on_hadoop: object, tmp_path: Path) -> None:
+    done = tm(
+        "run",
+        "--engine",
+        "yarn",
+        "--gpus",
+        "1",
+        "--memory",
+        "64MiB",
+        "--json",
+        "--",
+        sys.executable,
+        "-c",
+        "",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    status = json.loads(done.stdout.splitlines()[-1])
+    shown = tm("status", str(status["job"]), cwd=tmp_path).stdout
+    assert "not kept: gpus of worker:0: 1 were granted on" in shown
+
+
+def test_another_queue_than_the_one_asked_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {
+        "yarn.scheduler.capacity.queue-mappings": f"u:{user_of(dict(os.environ))}:low",
+        "yarn.scheduler.capacity.queue-mappings-override.enable": "true",
+    }
+    with own_hadoop(Settings(nodes=1, queues={"default": 70.0, "low": 30.0}, properties=rules)) as cluster:
+        for name, value in cluster.environ.items():
+            monkeypatch.setenv(name, value)
+        done = tm("run", "--engine", "yarn", "--queue", "default", "--memory", "64MiB", "--", "true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning: engines.yarn.queue: YARN puts the job into the queue" in done.stderr
+    assert "instead of default" in done.stderr
