@@ -113,6 +113,35 @@ def test_a_program_counts_the_records_of_its_job(engine: Engine) -> None:
     assert "26 of 26 shards counted exactly once, 2,000 records" in audited.stdout
 
 
+AHEAD = """
+    from trainmaster.elasticdl import data_shards
+
+    data_shards._SILENCE = 1.0
+    service = data_shards.build_data_shard_service(batch_size=10, num_epochs=2, dataset_size=1000, shuffle=True)
+    buffer = []
+    while shard := service.fetch_shard():
+        buffer += shard.indices
+        while len(buffer) > 100:
+            print("record", buffer.pop(), flush=True)
+            if not len(buffer) % 10:
+                service.report_batch_done()
+    for record in buffer:
+        print("record", record, flush=True)
+    service.report_batch_done(len(buffer))
+"""
+
+
+@pytest.mark.needs("local-master")
+def test_programs_that_read_ahead_come_to_their_end(engine: Engine) -> None:
+    """Each holds records in its buffer, as a shuffled dataset of TensorFlow's does, and reports them only after the end of all."""
+    job = engine.submit(workers(python(AHEAD), 2), inputs={"training": {"url": "records://", "as": "shards"}})
+    status = job.succeeded()
+    assert status["shards"]["training"]["done"] == status["shards"]["training"]["total"]
+    lines = [line for index in range(2) for line in job.lines(f"worker:{index}") if line.startswith("record")]
+    assert len(lines) == 2000
+    assert len({*lines}) == 1000
+
+
 @pytest.mark.needs("local-master")
 def test_programs_that_count_otherwise_than_others_of_their_job_are_told(engine: Engine) -> None:
     program = SERVICE.replace("dataset_size=1000", "dataset_size=1000 + task().index").replace("23", "1")

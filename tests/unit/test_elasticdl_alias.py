@@ -47,6 +47,35 @@ def test_programs_find_the_names_that_they_import() -> None:
     assert result.stderr == "[0, 1, 2, 3, 4, 5, 6, 7] training WORKER_NUM\n"
 
 
+FOLDER = """
+import sys, types
+
+class ImageFolder:  # the part of torchvision's that the folder of ElasticDL calls
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return index, f"image {index}"
+
+sys.modules["torchvision"] = types.ModuleType("torchvision")
+sys.modules["torchvision.datasets"] = types.ModuleType("torchvision.datasets")
+sys.modules["torchvision.datasets"].ImageFolder = ImageFolder
+from elasticai_api.common.data_shard_service import RecordIndexService
+from elasticai_api.pytorch.dataset import ElasticImageFolder
+
+folder = ElasticImageFolder()
+assert (len(folder), folder[1]) == (3, (1, "image 1"))
+folder.set_data_shard_service(RecordIndexService(batch_size=1, num_epochs=1, dataset_size=3))
+assert [folder[0][0] for _ in range(3)] == [0, 1, 2]
+assert len(folder) == sys.maxsize
+"""
+
+
+def test_a_folder_of_images_takes_its_records_from_a_service() -> None:
+    environ = {**os.environ, "PYTHONPATH": str(Path(alias.__file__).parent)}
+    subprocess.run([sys.executable, "-c", FOLDER], env=environ, check=True)
+
+
 def test_an_installed_package_has_priority(tmp_path: Path) -> None:
     """The directory comes before the packages of an environment on the path, as PYTHONPATH does."""
     (tmp_path / "elasticai_api").mkdir()

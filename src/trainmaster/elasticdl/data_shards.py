@@ -12,6 +12,8 @@ job says how many records there are, how many make a shard, and how often each i
 input `records://` the program says all this, and so it does alone. All tasks of a job must then say the same.
 
 A shard is done once as many records are reported as it has. What a task fetched and did not report goes to another one when it dies.
+So at the end a task waits for the records that others may lose; but not for long where it holds records of its own and reports none of
+them: it reads ahead, as a shuffled `tf.data.Dataset` does, and trains on those only after the end of all.
 
 `RecordIndexService` gives out the numbers themselves, in whole batches: a batch is complete, so that a loader that collects one never waits
 in its middle for a shard that others hold. Where no more records can be had for a batch, some of its own come twice; they count once.
@@ -48,7 +50,7 @@ INPUTS = {TRAINING: "training", EVALUATION: "validation", PREDICTION: "predictio
 _COUNTED_HERE = "records://?epochs="  # what the agent tells of an input whose records the program counts
 _MINIBATCHES = 8  # of a shard where nobody says how many
 _IDLE = 0.05  # s between two looks for a shard while what this task holds is not reported
-_SILENCE = 30.0  # s without a report until a line says what is waited for
+_SILENCE = 30.0  # s without a report after which a program that holds records gets no more; ElasticDL waited as long
 
 
 class Shard:
@@ -95,6 +97,7 @@ class DataShardService:
         self._restored: set[int] = set()  # numbers of shards that a restored checkpoint has behind it
         self._epoch = 0
         self._is_closed = False  # nothing is reported any more
+        self._active_at = 0.0  # when the program reported records, or took part in a step
         self._news = threading.Condition()  # of all that is held
 
     def fetch_shard(self) -> Shard | None:
@@ -117,6 +120,7 @@ class DataShardService:
         if err_msg:
             raise RuntimeError(f"a batch failed: {err_msg}")
         finished, count = False, batch_size or self._batch_size
+        self._active_at = monotonic()
         with self._news:
             while self._held and count > 0:
                 shard, missing = self._held[0]
@@ -199,15 +203,23 @@ class DataShardService:
             shard: _Held | None = self._source.next(False if is_holding else None)
             if shard is not None or not is_holding or self._is_alone or self._is_closed:
                 return shard
-            began = self._wait(began, lambda: bool(self._held))
+            if not self._wait(began, lambda: bool(self._held)):
+                return None
 
-    def _wait(self, began: float, is_holding: Callable[[], bool]) -> float:
-        """Let the others go on, who may wait for just what is held here, or wait for a report. Return when the wait began."""
-        if not self.idle():
-            with self._news:
-                if is_holding() and not self._news.wait(_IDLE):
-                    return _remind(began)
-        return began
+    def _wait(self, began: float, is_holding: Callable[[], bool]) -> bool:
+        """Let the others go on, who may wait for just what is held here, or wait for a report. Return False after a long silence."""
+        if self.idle():
+            self._active_at = monotonic()
+            return True
+        with self._news:
+            if is_holding():
+                self._news.wait(_IDLE)
+        if monotonic() - max(began, self._active_at) < _SILENCE:
+            return True
+        print(
+            f"no report_batch_done() in {_SILENCE:.0f} s: no more records for this program", file=sys.stderr, flush=True
+        )
+        return False
 
 
 class RecordIndexService(DataShardService):
@@ -244,6 +256,7 @@ class RecordIndexService(DataShardService):
     def report_batch_done(self, batch_size: int | None = None, err_msg: str = "") -> bool:
         if err_msg:
             raise RuntimeError(f"a batch failed: {err_msg}")
+        self._active_at = monotonic()
         with self._news:
             if self._failure is not None:
                 raise self._failure
@@ -309,11 +322,12 @@ class RecordIndexService(DataShardService):
             shard, is_holding = self._next_in_flight()
             if shard is not None:
                 self._rest.extend((shard.number, index) for index in self._order(shard))
-            elif batch or not is_holding or self._is_alone or self._is_closed:
+            elif batch or not is_holding or self._is_alone or self._is_closed or not self._wait(began, self._holds):
                 break
-            else:
-                began = self._wait(began, lambda: not self._flight.is_empty)
         return batch
+
+    def _holds(self) -> bool:
+        return not self._flight.is_empty
 
     def _next_in_flight(self) -> tuple[Any, bool]:
         """Return the next shard, or None, and whether any are held."""
@@ -410,11 +424,3 @@ def _reader() -> tuple[int, int]:
     torch = sys.modules.get("torch")
     info = torch.utils.data.get_worker_info() if torch else None
     return (info.id, info.num_workers) if info else (0, 0)
-
-
-def _remind(began: float) -> float:
-    """Say what is waited for where that has taken long. Return when the wait began, or this line was written."""
-    if monotonic() - began < _SILENCE:
-        return began
-    print("waiting for report_batch_done() of the records that this program has fetched", file=sys.stderr, flush=True)
-    return monotonic()

@@ -12,7 +12,7 @@ import attrs
 
 from trainmaster.client.spec.flags import layer
 from trainmaster.core.errors import BadInput, NotFound
-from trainmaster.core.spec.job import COPIED, SHARED, Job, uses
+from trainmaster.core.spec.job import COPIED, COUNTED_LATER, SHARED, Job, uses
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
 
@@ -139,7 +139,8 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
         yield capabilities.without_storage
     for role in job.roles.values():
         restarts = role.restart.scope != "never" and role.restart.limit
-        shards = any(source.as_ == "shards" for source in uses(job, role.name))
+        # A program need not read an input that it counts itself.
+        shards = any(source.as_ == "shards" and source.url != COUNTED_LATER for source in uses(job, role.name))
         if not restarts or "trainmaster.zoo" in role.command:  # that program needs no advice on how its state is kept
             continue
         if job.checkpoint is None and shards:
