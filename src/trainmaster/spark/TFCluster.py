@@ -14,6 +14,7 @@ loses its executor gets another one. Every call raises the error of a function t
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ class TFCluster:
         queues: Sequence[str] = QUEUES,
         feed_memory: str = FEED_MEMORY,
     ) -> None:
+        self.queues = list(queues)
         self._feed_names = [name for name in queues if name not in _NO_FEEDS] if input_mode == InputMode.SPARK else []
         if input_mode == InputMode.SPARK and (driver_ps_nodes or nodes["evaluator"]):
             raise BadInput(
@@ -141,6 +143,11 @@ class TFCluster:
         return {"id": self.cluster_id, "num_executors": self.num_executors, "server_addr": address}
 
     @property
+    def cluster_info(self) -> list[dict[str, Any]]:
+        """The nodes, but an evaluator: `executor_id`, `host`, `job_name`, `task_index` and `port` of each, in the order of executor ids."""
+        return self._job.present_nodes()
+
+    @property
     def _fed(self) -> DriverFeeds:
         self._job.check()
         if self._feeds is None:
@@ -187,17 +194,17 @@ class TFCluster:
         """End the feeds, and wait until the functions of master, chief and workers have returned; parameter servers and evaluator are
         stopped then.
 
-        Raises JobFailed where one failed, TimeoutError after `timeout` seconds, and the errors of a stream. `ssc`: the StreamingContext, or
-        the query of Structured Streaming, that feeds, waited for first; it is stopped where the functions have ended, and where another
-        process asks for it: `reservation.Client(cluster.cluster_meta["server_addr"]).request_stop()`. `grace_secs` is not needed: the end
-        of a function is its own.
+        Raises JobFailed where one failed, TimeoutError after `timeout` seconds (-1: never), and the errors of a stream. `ssc`: the
+        StreamingContext, or the query of Structured Streaming, that feeds, waited for first; it is stopped where the functions have ended,
+        and where another process asks for it: `reservation.Client(cluster.cluster_meta["server_addr"]).request_stop()`. `grace_secs` is
+        not needed: the end of a function is its own.
         """
         self._job.check()
         if ssc is not None:
             self._await_stream(ssc)
         if self._feeds is not None:
             self._feeds.end()
-        self._job.await_end(timeout)
+        self._job.await_end(timeout if timeout > 0 else threading.TIMEOUT_MAX)
 
     def _await_stream(self, stream: Any) -> None:
         server = self.server
@@ -255,10 +262,15 @@ def run(
 
 
 def reserve(
-    sc: Any, num_executors: int, num_ps: int, tensorboard: bool = False, input_mode: int = InputMode.TENSORFLOW
+    sc: Any,
+    num_executors: int,
+    num_ps: int,
+    tensorboard: bool = False,
+    input_mode: int = InputMode.TENSORFLOW,
+    queues: Sequence[str] = QUEUES,
 ) -> TFCluster:
     """Return a cluster that begins with `start(map_fun, tf_args)`: the form of 2017."""
-    return TFCluster(sc, nodes_of(num_executors, num_ps, None, False), input_mode, tensorboard)
+    return TFCluster(sc, nodes_of(num_executors, num_ps, None, False), input_mode, tensorboard, queues=queues)
 
 
 def nodes_of(num_executors: int, num_ps: int, master_node: str | None, eval_node: bool) -> dict[str, int]:

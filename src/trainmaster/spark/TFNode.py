@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import getpass
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 HADOOP_SCHEMES = tuple(
     f"{name}://" for name in ("adl", "file", "hdfs", "oss", "s3", "s3a", "s3n", "swift", "viewfs", "wasb")
 )
+_LOG = logging.getLogger(__name__)
 
 
 class Place(Protocol):
@@ -38,7 +39,7 @@ def hdfs_path(ctx: Place, path: str) -> str:
         return f"{ctx.defaultFS}/user/{getpass.getuser()}/{path}"  # USER: YARN's containers run as another one
     if ctx.defaultFS.startswith("file://"):
         return f"{ctx.defaultFS}/{ctx.working_dir[1:]}/{path}"
-    logging.getLogger(__name__).warning("Unknown scheme %s with relative path: %s", ctx.defaultFS, path)
+    _LOG.warning("Unknown scheme %s with relative path: %s", ctx.defaultFS, path)
     return f"{ctx.defaultFS}/{path}"
 
 
@@ -55,15 +56,16 @@ class Source(Protocol):
 class Feeds(Protocol):
     """The feeds of a node by name: `ctx.mgr`."""
 
-    def source(self, name: str) -> Source: ...
+    def source(self, name: str, results: str) -> Source: ...
 
 
 class DataFeed:
     """The rows that the driver feeds to this node.
 
     `input_mapping`: column -> tensor; a batch is then a dictionary of the tensors, which get the row's values in the order of the columns'
-    names. In inference (`train_mode=False`) no batch spans partitions, and each row needs one result, before the next batch is read.
-    Results go back to where the rows came from, whatever `qname_out` is. `done_feeding`: all was read.
+    names. With `train_mode=False` a batch ends where a partition ends. Each row of an inference needs one result, in the order of the
+    rows. Results go back to where the rows came from; `qname_out` matters for the queues of a TFManager alone. `done_feeding`: all was
+    read.
     """
 
     def __init__(
@@ -77,52 +79,63 @@ class DataFeed:
         self.mgr, self.train_mode, self.qname_in, self.qname_out = mgr, train_mode, qname_in, qname_out
         self.input_tensors = [tensor for _, tensor in sorted(input_mapping.items())] if input_mapping else None
         self.done_feeding = False
-        self._source = mgr.source(qname_in)
-        self._rows: list[Any] = []  # of the batch that was read last, those from `_next` on are still to be given
-        self._next, self._partition, self._is_last = (
-            0,
-            (-1, -1),
-            False,
-        )  # is_last: nothing of this partition comes after them
-        self._answering = self._partition  # of the rows that were given last
-        self._unanswered = 0  # rows of the last batch that have no result yet
-        self._results: list[Any] = []  # those that are not on their way yet
+        self._source = mgr.source(qname_in, qname_out)
+        self._rows: list[Any] = []  # of the batch that was read last; the rows from `_next` on are not yet given out
+        self._next, self._partition = 0, (-1, -1)
+        self._wants_results = ""  # as of `Batch`, of the batch that was read last
+        self._unanswered: list[
+            tuple[tuple[int, int], int]
+        ] = []  # (partition, rows without a result), in the order of the rows
+        self._results: dict[tuple[int, int], list[Any]] = {}  # by partition, those that are not sent yet
+        self._has_warned = False
 
     def next_batch(self, batch_size: int) -> Any:
-        """Return the next rows, at most so many; fewer at the end of the feed and, in inference, of a partition.
+        """Return the next rows, at most `batch_size`; fewer at the end of the feed and, with `train_mode=False`, of a partition.
 
         A row is as it was fed: a tuple, or a value where the rows are single values; lists of numbers come as NumPy arrays. Raises
-        ValueError where rows of the last batch have no result, or results are wanted and `train_mode` is true.
+        ValueError where an inference's partition is read to its end and rows of it have no result: its next rows would never come.
         """
-        if self._unanswered:
-            raise ValueError(
-                f"{self._unanswered} rows of the last batch have no result: give one result a row, before the next batch is read"
-            )
         rows: list[Any] = []
         while len(rows) < batch_size and self._has_rows(rows):
             part = self._rows[self._next : self._next + batch_size - len(rows)]
             self._next += len(part)
             rows += part
-            self._answering = self._partition
-        self._unanswered = 0 if self.train_mode else len(rows)
+            if self._wants_results:
+                self._unanswered.append((self._partition, len(part)))
         if self.input_tensors is None:
             return rows
-        columns = list(zip(*rows, strict=True)) or [()] * len(self.input_tensors)
-        return {tensor: list(column) for tensor, column in zip(self.input_tensors, columns, strict=True)}
+        wholes = [row if isinstance(row, tuple | list) else (row,) for row in rows]
+        columns = list(zip(*wholes, strict=True)) or [()] * len(self.input_tensors)
+        if len(columns) < len(self.input_tensors):
+            raise ValueError(f"a row has {len(columns)} values, and input_mapping names {len(self.input_tensors)}")
+        return {tensor: list(column) for tensor, column in zip(self.input_tensors, columns, strict=False)}
 
     def should_stop(self) -> bool:
         """Tell whether the feed has ended."""
         return self.done_feeding
 
-    def batch_results(self, results: Sequence[Any]) -> None:
-        """Give results of the last batch's rows, in their order. Raises ValueError for more than there are rows."""
-        if len(results) > self._unanswered:
+    def batch_results(self, results: Iterable[Any]) -> None:
+        """Give the next rows' results, in the order of the rows. Raises ValueError for more results than there are rows without one.
+
+        Results of rows that the driver feeds for training are dropped, with a warning: nobody asks for them.
+        """
+        results = list(results)
+        if not self._wants_results:
+            if results and not self._has_warned:
+                self._has_warned = True
+                _LOG.warning("results of the feed %r are dropped: the driver feeds it for training", self.qname_in)
+            return
+        waiting = sum(count for _, count in self._unanswered)
+        if len(results) > waiting:
             raise ValueError(
-                f"there are {len(results)} results, and {self._unanswered} rows wait for one: give one result a row"
+                f"there are {len(results)} results, and {waiting} rows wait for one: give one result a row"
             )
-        self._unanswered -= len(results)
-        self._results += results
-        if self._next == len(self._rows) or self._answering != self._partition:
+        while results:
+            (partition, count), *others = self._unanswered
+            part, results = results[:count], results[count:]
+            self._results.setdefault(partition, []).extend(part)
+            self._unanswered = [(partition, count - len(part)), *others] if len(part) < count else others
+        if self._next == len(self._rows) or self._partition not in self._results:
             self._give()
 
     def terminate(self) -> None:
@@ -133,26 +146,33 @@ class DataFeed:
     def _has_rows(self, rows: Sequence[Any]) -> bool:
         """Read on where nothing is left of the last batch. False at the feed's end, and where the next rows are not for the same batch."""
         while self._next == len(self._rows) and not self.done_feeding:
-            if rows and self._is_last:
-                return False
+            if self._wants_results == "last":
+                if rows:
+                    return False
+                self._check_answered()
             self._give()
             batch = self._source.read()
             if batch is None:
                 self.done_feeding = True
                 return False
-            if self.train_mode and batch.wants_results:
-                raise ValueError(f"results are wanted of the feed {self.qname_in!r}: read it with train_mode=False")
             previous, self._partition = self._partition, batch.number[:2]
-            self._rows, self._next, self._is_last = _rows_of(batch), 0, batch.wants_results == "last"
+            self._rows, self._next, self._wants_results = _rows_of(batch), 0, batch.wants_results
             if rows and not self.train_mode and self._partition != previous:
                 return False
         return not self.done_feeding
 
+    def _check_answered(self) -> None:
+        missing = sum(count for partition, count in self._unanswered if partition == self._partition)
+        if missing:
+            raise ValueError(
+                f"{missing} rows have no result, and their partition has no more rows: give one result a row before the next batch"
+            )
+
     def _give(self) -> None:
-        """Send results, all of them of one partition."""
-        if self._results:
-            self._source.give(self._answering, self._results)
-            self._results = []
+        """Send the results."""
+        for partition, results in self._results.items():
+            self._source.give(partition, results)
+        self._results = {}
 
 
 def _rows_of(batch: Any) -> list[Any]:

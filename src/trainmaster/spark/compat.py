@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from inspect import signature
 from typing import Any
 
 
@@ -30,10 +31,12 @@ def is_gpu_available() -> bool:
 
 
 def _export(model: Any, export_dir: str) -> None:
-    """Keras 3 has `export` for it; there, `save` writes Keras' own format. Other modules have neither."""
+    """Keras 2's `save` writes a SavedModel, whose signature has the layers' names. Keras 3 has `export`. Other modules have neither."""
     import tensorflow as tf
 
-    if hasattr(model, "export"):
+    if "save_format" in signature(getattr(model, "save", _export)).parameters:
+        model.save(export_dir, save_format="tf")
+    elif hasattr(model, "export"):
         model.export(export_dir)
     else:
         tf.saved_model.save(model, export_dir)

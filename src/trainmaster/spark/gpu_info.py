@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 def is_gpu_available() -> bool:
     """Say whether this task or host has a GPU."""
-    return bool(_of_spark()) or bool(_nvidia_smi("--list-gpus", missing=""))
+    return bool(spark_addresses()) or bool(_nvidia_smi("--list-gpus", missing=""))
 
 
 def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) -> str | list[str]:  # noqa: A002 - TensorFlowOnSpark's name
@@ -34,7 +34,7 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
     """
     if format not in (AS_STRING, AS_LIST):
         raise ValueError(f"format is {format!r}: use AS_STRING or AS_LIST")
-    addresses = _of_spark()
+    addresses = spark_addresses()
     if addresses:
         if len(addresses) < num_gpu:
             raise RuntimeError(
@@ -47,8 +47,8 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
     return ",".join(gpus) if format == AS_STRING else gpus
 
 
-def _of_spark() -> list[str]:
-    """Return the addresses of this task. In a task, pyspark is loaded: it need not be loaded to learn that this is none."""
+def spark_addresses() -> list[str]:
+    """Return the addresses of the GPUs that Spark gives to this task. Nothing is imported: in a task, pyspark is loaded."""
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark else None
     gpu = context.resources().get("gpu") if context else None

@@ -29,7 +29,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -114,14 +114,25 @@ class Server:
 
         The port is of TFOS_SERVER_PORT ("8000" or "8000-8010"), or any that is free.
         """
-        self._listener = _listen(_ports(os.environ.get(TFOS_SERVER_PORT, "0")))
-        host = os.environ.get(TFOS_SERVER_HOST) or _ip_address()
-        address = Address(host, self._listener.getsockname()[1], self._key)
+        self._listener = self.start_listening_socket()
+        address = Address(self.get_server_ip(), self._listener.getsockname()[1], self._key)
         self._key_file = _key_file(address[1])
         _write_private(self._key_file, self._key)
         threading.Thread(target=self._accept, args=(self._listener,), name="reservations", daemon=True).start()
         _LOG.info("listening for reservations at %s", address)
         return address
+
+    def get_server_ip(self) -> str:
+        """Return the host of the address: TFOS_SERVER_HOST, or this host's own address."""
+        return os.environ.get(TFOS_SERVER_HOST) or ip_address()
+
+    def get_server_ports(self) -> list[int]:
+        """Return the ports of TFOS_SERVER_PORT; without it [0], any free port."""
+        return list(_ports(os.environ.get(TFOS_SERVER_PORT, "0")))
+
+    def start_listening_socket(self) -> socket.socket:
+        """Return a socket that listens at the first free port. Raises OSError where no port is free."""
+        return _listen(self.get_server_ports())
 
     def await_reservations(self, sc: Any, status: Mapping[str, Any] | None = None, timeout: float = 600) -> list[Any]:
         """Return the nodes when all have reported. Raises TimeoutError, or RuntimeError once `status` has an "error".
@@ -347,16 +358,16 @@ def _ports(text: str) -> range:
     return ports
 
 
-def _listen(ports: range) -> socket.socket:
+def _listen(ports: Sequence[int]) -> socket.socket:
     for port in ports:
         try:
             return socket.create_server(("", port), backlog=MOST_CONNECTIONS)
         except OSError as error:
-            reason = error
-    raise OSError(f"{TFOS_SERVER_PORT}: no port of {ports[0]}-{ports[-1]} is free: {reason}") from reason
+            reason = str(error)  # the error itself would keep the frames of all callers, and sockets in them
+    raise OSError(f"{TFOS_SERVER_PORT}: no port of {ports[0]}-{ports[-1]} is free: {reason}")
 
 
-def _ip_address() -> str:
+def ip_address() -> str:
     """The address by which this host reaches others. Nothing is sent; without a network it is the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -19,6 +19,7 @@ class TFNodeContext:
 
     `executor_id` numbers all nodes: ps, then master or chief, evaluator, workers. `worker_num` is the same number. `num_workers` counts
     master, chief and workers. `cluster_spec`: role -> host:port by index; the evaluator is not in it, as TensorFlow demands.
+    `working_dir`: the driver's.
     `tmp_socket` holds the node's port until `release_port`; None where it was released before the function was called.
     """
 
@@ -48,6 +49,10 @@ class TFNodeContext:
         """Return the ClusterSpec and a running server of TensorFlow, as `TFNode.start_cluster_server` does."""
         return TFNode.start_cluster_server(self, num_gpus, rdma)
 
+    def export_saved_model(self, sess: Any, export_dir: str, tag_set: str, signatures: Any) -> None:
+        """Refuse, as `TFNode.export_saved_model` does."""
+        TFNode.export_saved_model(sess, export_dir, tag_set, signatures)
+
     def get_data_feed(
         self,
         train_mode: bool = True,
@@ -73,7 +78,14 @@ def context_of_task(facts: Mapping[str, Any]) -> TFNodeContext:
         cluster["ps"] = facts["servers"]
         os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
     context = TFNodeContext(
-        facts["first"][role] + index, role, index, cluster, facts["defaultFS"], os.getcwd(), Readers(), _held_port()
+        facts["first"][role] + index,
+        role,
+        index,
+        cluster,
+        facts["defaultFS"],
+        facts["working_dir"],
+        Readers(),
+        _held_port(),
     )
     context.num_workers = facts["workers"]
     return context

@@ -16,7 +16,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from trainmaster.host.locks import scratch
-from trainmaster.host.ports import Ports
 from trainmaster.spark.nodes.entry import BEGIN, FOLDER, PARENT, PATH
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ class DriverServers:
     """So many servers, at ports of the driver's host that are held until `stop`."""
 
     def __init__(self, count: int, host: str) -> None:
+        from trainmaster.host.ports import Ports
+
         self._ports = Ports()
         self.addresses = [f"{host}:{port}" for port in self._ports.take(count)]
         self._children: list[subprocess.Popen[bytes]] = []

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainmaster.spark import TFNode
 from trainmaster.spark.nodes.context import TFNodeContext, context_of_task
+from trainmaster.spark.nodes.gpus import VISIBLE, choose_gpus, index_on_host
 
 FOLDER = ".node"
 BEGIN = f'import sys; sys.path.append("{FOLDER}"); from trainmaster.spark.nodes.entry import main; main()'
@@ -39,6 +40,7 @@ def main() -> None:
     if facts.get("tensorboard") == context.executor_id:
         show_events(facts["log_dir"] or f"tensorboard_{context.executor_id}")
     function, arguments = load_function()
+    show_gpus(arguments, context)
     call(function, arguments, context, facts)
 
 
@@ -49,6 +51,14 @@ def load_function() -> tuple[Any, Any]:
     with open(f"{FOLDER}/function", "rb") as file:
         pair: tuple[Any, Any] = cloudpickle.load(file)
     return pair
+
+
+def show_gpus(arguments: Any, context: TFNodeContext) -> None:
+    """Let TensorFlow see the GPUs of this node alone. The agent has named the GPUs that Spark gives to the task."""
+    of_spark = [gpu for gpu in os.environ.get(VISIBLE, "").split(",") if gpu]
+    nodes, executor = context.cluster_spec, context.executor_id
+    index = index_on_host(nodes, context.job_name, context.task_index) if nodes else executor
+    os.environ[VISIBLE] = ",".join(choose_gpus(arguments, of_spark, index))
 
 
 def call(function: Any, arguments: Any, context: TFNodeContext, facts: Mapping[str, Any]) -> None:

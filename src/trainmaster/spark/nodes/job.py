@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput, JobFailed
-from trainmaster.core.machine.reasons import words
 from trainmaster.spark.nodes.entry import COMMAND, FOLDER
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ NOTICE = 10.0  # s between two lines about a wait
 _ERROR = "spark-function"
 _LOG = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[2]  # the package trainmaster
-_CARRIED = ("spark", "core/__init__.py", "core/errors.py")
+# A function may import all modules of `spark`, so these need nothing else of ours when they are imported, but `trainmaster.runtime`.
+_CARRIED = ("spark", "core/__init__.py", "core/errors.py", "host/__init__.py", "host/locks.py", "host/java.py")
 
 
 def pickled(function: Any, arguments: Any) -> bytes:
@@ -140,13 +142,14 @@ class FunctionJob:
                 shutil.copytree(_OURS / name, place, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(_OURS / name, place)
-        first, count = {}, 0
-        for role, tasks in self.nodes.items():
-            first[role] = count
-            count += tasks
-        facts = {"first": first, "defaultFS": default_file_system(self.context), "alias": uses_alias(), **self._facts}
+        places = {"defaultFS": default_file_system(self.context), "working_dir": os.getcwd()}
+        facts = {"first": self._first_ids(), "alias": uses_alias(), **places, **self._facts}
         (folder / "facts.json").write_text(json.dumps(facts))
         (folder / "function").write_bytes(self._function)
+
+    def _first_ids(self) -> dict[str, int]:
+        """Return the executor id of each role's first node."""
+        return dict(zip(self.nodes, accumulate(self.nodes.values(), initial=0), strict=False))
 
     # -- waits --
 
@@ -223,6 +226,17 @@ class FunctionJob:
         formed = formation(state, state.groups[0])
         return placement("tensorflow", formed, formed.peers[0].task).env["TF_CLUSTER_DEF"]
 
+    def present_nodes(self) -> list[dict[str, Any]]:
+        """Return facts of each node in the cluster, in the order of executor ids."""
+        servers = {"ps": self._facts["servers"]} if self._facts.get("servers") else {}
+        cluster, first = {**json.loads(self.cluster()), **servers}, self._first_ids()
+        nodes = [
+            {"executor_id": first[role] + index, "host": host, "job_name": role, "task_index": index, "port": int(port)}
+            for role, addresses in cluster.items()
+            for index, (host, _, port) in enumerate(address.rpartition(":") for address in addresses)
+        ]
+        return sorted(nodes, key=lambda node: node["executor_id"])
+
     def link(self, name: str) -> str | None:
         """Return the address of a page of the job."""
         return self._run.status()["links"].get(name) or None
@@ -249,6 +263,8 @@ class FunctionJob:
             act()
 
     def _take(self, event: Mapping[str, Any]) -> None:
+        from trainmaster.core.machine.reasons import words
+
         if event["type"] == "generation-formed":
             members = {task for task, _ in event["members"]}
             self._started -= members

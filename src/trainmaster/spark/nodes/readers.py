@@ -11,8 +11,8 @@ class Readers:
     def __init__(self) -> None:
         self._sources: dict[str, Source] = {}
 
-    def source(self, name: str) -> Source:
-        """Return the one reader of a feed. Raises FeedError where the node has no such feed."""
+    def source(self, name: str, results: str = "") -> Source:
+        """Return the one reader of a feed; it sends results by itself. Raises FeedError where the node has no such feed."""
         from trainmaster.runtime import feed
         from trainmaster.runtime.feed.channel import FeedError
 

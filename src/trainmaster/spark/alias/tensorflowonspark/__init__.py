@@ -1,1 +1,10 @@
-"""TensorFlowOnSpark's names, as `trainmaster.spark` has them."""
+"""TensorFlowOnSpark's names, as `trainmaster.spark` has them.
+
+As with the original, importing the package shows log messages of the level INFO: programs report their progress by `logging.info`.
+"""
+
+import logging
+
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s")
+
+__version__ = "2.2.5"  # the version of TensorFlowOnSpark that has these names
