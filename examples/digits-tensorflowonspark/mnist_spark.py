@@ -27,8 +27,9 @@ def train_fun(args, ctx):
 
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
-    import numpy as np
     import tensorflow as tf
+
+    from trainmaster.spark import TFNode
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
@@ -47,14 +48,20 @@ def train_fun(args, ctx):
     def train(images, labels):
         strategy.run(step, (images, labels))
 
-    feed = ctx.get_data_feed()
-    while not feed.should_stop():
-        batch = feed.next_batch(args.batch_size)
-        if len(batch) == args.batch_size:  # all nodes end at the same row, so at the same step
-            images, labels = (np.array(column) for column in zip(*batch, strict=True))
-            train(tf.constant(images, "float32"), tf.constant(labels))
+    feed = TFNode.DataFeed(ctx.mgr, False)
+
+    def rows():
+        while not feed.should_stop():
+            yield from feed.next_batch(1)
+
+    row = tf.TensorSpec((64,), tf.float32), tf.TensorSpec((), tf.int64)
+    batches = tf.data.Dataset.from_generator(rows, output_signature=row).batch(args.batch_size)
+    steps = int(0.9 * args.rows * args.epochs / args.batch_size / ctx.num_workers)
+    for images, labels in batches.take(steps):
+        train(images, labels)
     if ctx.job_name == "chief":
         model.save_weights(f"{args.model_dir}/digits.weights.h5")
+    feed.terminate()
 
 
 def inference_fun(args, ctx):
@@ -99,6 +106,7 @@ if __name__ == "__main__":
     def rows(name):
         return sc.textFile(f"file://{args.data_dir}/{name}", 4).map(parse)
 
+    args.rows = rows("train").count()
     cluster = TFCluster.run(
         sc, train_fun, args, args.cluster_size, num_ps=0, input_mode=TFCluster.InputMode.SPARK, master_node="chief"
     )

@@ -99,6 +99,20 @@ out["unknown"] = error_of(cluster.train, sc.parallelize([1]), qname="chekc")
 cluster.shutdown()
 out["two"] = both("two")
 
+def serves_or_reads(args, ctx):
+    feed = ctx.get_data_feed()  # on the parameter server too, as in TensorFlowOnSpark's example of a stream
+    if ctx.job_name == "ps":
+        threading.Event().wait()
+    rows = []
+    while not feed.should_stop():
+        rows += feed.next_batch(100)
+    write(args, "beside-server", rows)
+
+cluster = TFCluster.run(sc, serves_or_reads, place, 2, 1, input_mode=SPARK)
+cluster.train(sc.parallelize(range(300), 2), 1)
+cluster.shutdown()
+out["beside server"] = read("beside-server")
+
 def never(args, ctx):
     pass
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.feeder import Feeder
 from trainmaster.runtime.feed.layout import Column, Layout, column_of
 from trainmaster.runtime.feed.reader import Reader
+from trainmaster.spark.nodes.readers import Readers
 from trainmaster.spark.TFNode import DataFeed
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "feed_parties.py"
@@ -213,3 +215,11 @@ def test_a_feed_that_is_terminated_stops_its_feeders(node: Node) -> None:
         assert feed.next_batch(1) == []
         while feeder.put((2, 0, 0), values(0, 1)):
             pass
+
+
+def test_a_node_without_a_feed_refuses_the_first_read_alone() -> None:
+    """A function makes its DataFeed before it looks at its role: a parameter server has no feed."""
+    feed = DataFeed(Readers())
+    assert not feed.should_stop()
+    with pytest.raises(FeedError, match="this node has no feed 'input'"):
+        feed.next_batch(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 HADOOP_SCHEMES = tuple(
@@ -79,7 +80,6 @@ class DataFeed:
         self.mgr, self.train_mode, self.qname_in, self.qname_out = mgr, train_mode, qname_in, qname_out
         self.input_tensors = [tensor for _, tensor in sorted(input_mapping.items())] if input_mapping else None
         self.done_feeding = False
-        self._source = mgr.source(qname_in, qname_out)
         self._rows: list[Any] = []  # of the batch that was read last; the rows from `_next` on are not yet given out
         self._next, self._partition = 0, (-1, -1)
         self._wants_results = ""  # as of `Batch`, of the batch that was read last
@@ -88,6 +88,11 @@ class DataFeed:
         ] = []  # (partition, rows without a result), in the order of the rows
         self._results: dict[tuple[int, int], list[Any]] = {}  # by partition, those that are not sent yet
         self._has_warned = False
+
+    @cached_property
+    def _source(self) -> Source:
+        """Open the feed when it is first used: a parameter server has none, and its function may make a DataFeed like all others."""
+        return self.mgr.source(self.qname_in, self.qname_out)
 
     def next_batch(self, batch_size: int) -> Any:
         """Return the next rows, at most `batch_size`; fewer at the end of the feed and, with `train_mode=False`, of a partition.
