@@ -303,12 +303,13 @@ class _Reading:
         for source in job.inputs.values():
             for role in source.to:
                 self._known(("inputs", source.name, "to"), role, job.roles, "role")
+            is_in_place = source.as_ in ("mount", "follow")
             if len(source.urls) > 1 and (
-                source.as_ == "mount" or any("?table=" in url or url.startswith("records:") for url in source.urls)
+                is_in_place or any("?table=" in url or url.startswith("records:") for url in source.urls)
             ):
                 at, kind = (
                     ("inputs", source.name, "url"),
-                    "a mount" if source.as_ == "mount" else "an input without files",
+                    f"an input as: {source.as_}" if is_in_place else "an input without files",
                 )
                 raise self.refused(at, None, f"{kind} has one URL", "make an input of each", "wrong-value")
             readers = [role for role in job.roles.values() if source in model.uses(job, role.name)]
