@@ -119,7 +119,7 @@ def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
                 continue
             raise BadInput(
                 f"{distribution} is not installed, and containers need it",
-                mend="in a clone of Trainmaster: pip install '.[yarn]'",
+                mend="in a clone of Trainmaster: pip install '.[hdfs]'",
                 anchor="engine-not-installed",
             ) from error
         root = str(installed.locate_file(""))
