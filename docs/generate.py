@@ -70,6 +70,7 @@ SHAPES = {
     "stop": "its keys; or the grace alone",
     "tensorboard": "its keys; or the path alone",
     "text": "a text",
+    "text or texts": "a text, or a list of texts",
     "texts": "a list of texts, or one alone",
     "threads": "`cores`, `machine`, or a whole number, 1 or more",
     "version": "a text like `1.0`",

@@ -1,6 +1,6 @@
-"""Files and archives that many tasks use, brought to a machine once: fetched, checked, unpacked, and linked into working directories.
+"""Files, folders and archives that many tasks use, brought to a machine once: fetched, checked, unpacked, linked into working directories.
 
-    <cache>/<key>/<name>     a file as it is, or the folder of an unpacked archive
+    <cache>/<key>/<name>     a file or a folder as it is, or the folder of an unpacked archive
 
 `key` names the content: the digest of a local file's bytes, or URL, size and stamp of a remote one, which changes when that does. A folder
 appears by a rename, so it is always whole; of two tasks that fetch at once, the second one finds the first one's.
@@ -10,15 +10,17 @@ appears by a rename, so it is always whole; of two tasks that fetch at once, the
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.input.splits import Listing
 from trainmaster.data.archives import unpack
 from trainmaster.data.sources import list_input
 from trainmaster.data.store.stores import local_path
@@ -57,23 +59,21 @@ def provide(sources: Iterable[str], cache: str, folder: str, key: str) -> list[s
 
 
 def _cached_path(url: str, cache: str, where: str) -> str:
-    """Return the path in the cache of the file or archive at `url`, fetched where it is not there yet."""
+    """Return the path in the cache of the file, folder or archive at `url`, fetched where it is not there yet."""
     if url.startswith(BROUGHT):
         return os.path.realpath(url.removeprefix(BROUGHT))
-    files = list_input(url, where.partition(":")[0]).files
+    listing = list_input(url, where.partition(":")[0])
+    files, place = listing.files, (local_path(url) or url).rstrip("/")
+    if listing.prefix == f"{place}/":
+        return _cached_folder(listing, cache, os.path.basename(place))
     if len(files) != 1:
         raise BadInput(f"{url} names {len(files)} files, and one is wanted", place=where, anchor="no-file")
     file = files[0]
     path = local_path(file.path)
     content = _digest(path) if path is not None else f"{file.path}\0{file.size}\0{file.stamp}"
-    folder = Path(cache, hashlib.sha256(content.encode()).hexdigest())
     name = os.path.basename(file.path)
-    target = folder / (plain(name) if name.endswith(ARCHIVES) else name)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.utime(folder)  # its last use, for `tm prune`
+    with _locked(cache, content) as folder:
+        target = folder / (plain(name) if name.endswith(ARCHIVES) else name)
         if not target.exists():
             _fetch(file.path, file.size, str(folder / f".{name}"))
             if name.endswith(ARCHIVES):
@@ -81,9 +81,31 @@ def _cached_path(url: str, cache: str, where: str) -> str:
                 (folder / f".{name}").unlink()
             else:
                 (folder / f".{name}").rename(target)
+    return str(target)
+
+
+def _cached_folder(listing: Listing, cache: str, name: str) -> str:
+    """Return the path in the cache of a folder."""
+    from trainmaster.data.staging import download
+
+    rows = [f"{file.path}\0{file.size}\0{file.stamp}" for file in listing.files]
+    with _locked(cache, "\n".join(rows)) as folder:
+        download(listing, str(folder / name))
+    return str(folder / name)
+
+
+@contextlib.contextmanager
+def _locked(cache: str, content: str) -> Iterator[Path]:
+    """Hold the folder of the cache for this content."""
+    folder = Path(cache, hashlib.sha256(content.encode()).hexdigest())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(folder)  # its last use, for `tm prune`
+        yield folder
     finally:
         os.close(lock)
-    return str(target)
 
 
 def _fetch(path: str, size: int, into: str) -> None:

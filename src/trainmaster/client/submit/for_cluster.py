@@ -112,4 +112,4 @@ def _reference(entry: str, name: str, brings: Callable[[str], bool], files: list
     if not same:  # as above
         files.append(Shipped(name, url=url, unpacked=url.endswith(ARCHIVES)))
     name = same or name
-    return f"{BROUGHT}{name}#{alias or plain(os.path.basename(url))}"
+    return f"{BROUGHT}{name}#{alias or plain(os.path.basename(url.rstrip('/')))}"

@@ -510,7 +510,7 @@ class Job(Section):
         "archives of this machine, unpacked in the working directory; PATH or PATH#NAME", "texts", "[]", default=()
     )
     cache: tuple[str, ...] = key(
-        "remote files and archives, cached on each node; URL or URL#NAME", "texts", "[]", default=()
+        "remote files, folders and archives, cached on each node; URL or URL#NAME", "texts", "[]", default=()
     )
     inputs: dict[str, Input] = key("data that the programs read", "sections by name", "{}", of=Input, factory=dict)
     outputs: dict[str, Output] = key("data that the programs write", "sections by name", "{}", of=Output, factory=dict)

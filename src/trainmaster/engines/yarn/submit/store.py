@@ -107,18 +107,22 @@ class Store:
         return self._perform(f"put {local.name} on HDFS", f"{self.fs}{path}", ensure)
 
     def resource(self, url: str, place: str, unpacked: bool = False, own: bool = False) -> Resource:
-        """Return a file that is on HDFS already, as it is now. Raises BadInput where it is missing, naming `place` in the job file."""
+        """Return a file or a folder that is on HDFS already, as it is now. Raises BadInput where it is missing, or a folder that is to be
+        unpacked, naming `place` in the job file.
+        """
         parts = urlsplit(url)
         fs = f"{parts.scheme}://{parts.netloc}" if parts.netloc else self.fs
 
         def look(dfs: Dfs) -> Resource:
             status = _look(dfs, parts.path)
-            if status is None or status.isdir:
+            if status is None or (status.isdir and not place.startswith("cache")):
                 raise BadInput(
                     f"{url} {'is a directory, and one file is wanted' if status else 'does not exist'}", place=f"{place}: {url}",
                     mend="name a file" if status else "check the URL", anchor="no-file",
                 )  # fmt: skip
-            public = not own and _is_public(dfs, parts.path)
+            public = (
+                not own and not status.isdir and _is_public(dfs, parts.path)
+            )  # YARN asks it of all that a public folder holds
             return Resource(f"{fs}{parts.path}", status.length, status.modification_time, public, unpacked)
 
         return self._perform(f"look at {place}", url, look, fs)
