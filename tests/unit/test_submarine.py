@@ -582,5 +582,15 @@ def test_a_job_with_a_tensorboard_and_no_input_is_a_service() -> None:
     assert value(service, "timeouts.stall") == "none"
 
 
+def test_settings_of_tony_are_of_their_role_alone() -> None:
+    found = told(*PS, "--conf", "tony.worker.memory=2g", "--conf", "tony.ps.vcores=3", "--conf", "tony.am.memory=700m")
+    assert (value(found, f"{W}.resources.memory"), value(found, "roles.ps.resources.memory")) == ("2GiB", "4GiB")
+    assert value(found, "roles.ps.resources.cores") == 3.0
+    assert value(found, "master.resources.memory") == "700MiB"
+    by_docker = told(*TWO, "--conf", "tony.docker.containers.image=x:1", "--conf", "tony.docker.enabled=true")
+    assert list(by_docker.described.job.roles) == ["worker"]
+    assert value(by_docker, f"{W}.image") == "x:1"
+
+
 def test_one_worker_of_mxnet_needs_no_peers() -> None:
     assert value(told(*ONE, "--framework", "mxnet"), "framework") == "generic"

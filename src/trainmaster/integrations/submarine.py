@@ -186,7 +186,7 @@ class _Builder:
             for name, option in table
             if name.partition("*")[0] in REPEATED
         ]
-        self.is_tony = any(kind == "conf" and option.text.startswith("tony.") for kind, _, option in self.repeated)
+        self.is_tony = any(option.origin.startswith("flag --conf tony.") for _, option in table)
         self.draft = Draft()
         self.always = Said("", f"{WHAT}'s way", False)
         self.workers = self._number("num_workers", 1)
@@ -361,13 +361,15 @@ class _Builder:
             set_key((*prefix, "image"), image.text, image)
 
     def _board(self, roles: Sequence[str]) -> None:
-        """Add TensorBoard as a task of its own. It counts where the job has no input path: such a job runs until it is killed."""
+        """Add TensorBoard as a task of its own. It counts where the job has no input path: a service, until it is killed."""
         option, prefix, set_key = self.single["tensorboard"], ("roles", "tensorboard"), self.draft.set_key
         set_key((*prefix, "command"), tensorboard.command(self._checkpoints(), self.engine), option)
         for name, fields in tensorboard.inputs(self._checkpoints()).items():
             set_key(("inputs", name), fields, option)
         self._container("tensorboard", "tensorboard", BOARD)
-        is_service = not self.input_path  # a page to look at, as in theirs until the job is killed
+        is_service = (
+            not self.input_path and "wait_job_finish" not in self.single
+        )  # a page to look at, until the job is killed
         set_key((*prefix, "counts"), is_service, option)
         set_key((*prefix, "ports"), {"board": 0}, option)
         set_key(("links", "Tensorboard"), "tensorboard:0:board/", option)
@@ -398,24 +400,19 @@ class _Builder:
 
     def _runtime(self, name: str, text: str, option: Said, roles: Sequence[str]) -> None:
         """Set what a variable of YARN's container runtime says: the image of the roles, mounts, the network, or another setting of it."""
-        setting = submarine_conf.of_runtime(name, text, option)
-        if setting is None:
-            return
-        key, value = setting
-        if not key:
+        setting = name.removeprefix(submarine_conf.VARIABLES)
+        if setting == "TYPE" and text != "docker":
+            raise unsupported(option, f"the container runtime {text}", "leave it out, or name docker")
+        if setting == "DOCKER_IMAGE":
             for role in roles:
-                self.draft.set_key(("roles", role, "image"), value, option)
-            return
-        earlier = self.draft.strong[0].get("engines", {}).get("yarn", {}).get(key)
-        if earlier is not None:
-            value = (
-                {**earlier, **value}
-                if isinstance(value, dict)
-                else [*earlier, *value]
-                if isinstance(value, list)
-                else value
-            )
-        self.draft.set_key(("engines", "yarn", key), value, option)
+                self.draft.set_key(("roles", role, "image"), text, option)
+        elif setting == "DOCKER_MOUNTS":
+            for mount in text.split(","):
+                self._mount(Said(mount.strip(), option.origin), roles)
+        elif setting == "DOCKER_CONTAINER_NETWORK":
+            self.draft.set_key(("engines", "yarn", "network"), text, option)
+        elif setting != "TYPE":
+            self.draft.set_key(("engines", "yarn", "runtime", setting), text, option)
 
     def _quicklink(self, option: Said, roles: Sequence[str]) -> None:
         match = _LINK.fullmatch(option.text)
@@ -496,10 +493,8 @@ class _Builder:
                 self._ship(path, target, is_archive, option, roles)
         elif (known := submarine_conf.KEYS.get(name)) is not None:
             path, shape = known
-            targets = roles if path[:2] == ("roles", "worker") else path[1:2]
-            for role in targets if path[0] == "roles" else ("",):
-                place = ("roles", role, *path[2:]) if role else path
-                self.draft.set_key(place, submarine_conf.value_of(option, shape), option)
+            if path[0] != "roles" or path[1] in roles:
+                self.draft.set_key(path, submarine_conf.value_of(option, shape), option)
         elif why := submarine_conf.nothing_to_do(name):
             self.draft.remark(f"--conf {name}: nothing to do here; {why}")
         else:

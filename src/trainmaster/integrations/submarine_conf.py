@@ -116,21 +116,3 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 VARIABLES = "YARN_CONTAINER_RUNTIME_"
-
-
-def of_runtime(name: str, value: str, option: Said) -> tuple[str, Any] | None:
-    """Return (key of `engines.yarn`, value) of a variable of YARN's container runtime; ("", image) for the image; None where there is
-    nothing to do. Raises BadInput.
-    """
-    setting = name.removeprefix(VARIABLES)
-    if setting == "TYPE":
-        if value != "docker":
-            raise unsupported(option, f"the container runtime {value}", "leave it out, or name docker")
-        return None
-    if setting == "DOCKER_IMAGE":
-        return "", value
-    if setting == "DOCKER_MOUNTS":
-        return "mounts", [mount.strip() for mount in value.split(",") if mount.strip()]
-    if setting == "DOCKER_CONTAINER_NETWORK":
-        return "network", value
-    return "runtime", {setting: value}
