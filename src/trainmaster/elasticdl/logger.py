@@ -2,7 +2,17 @@
 
 import logging
 
-default_logger = logging.getLogger("elasticdl")
-default_logger.setLevel(logging.INFO)
-if not default_logger.handlers:
-    default_logger.addHandler(logging.StreamHandler())
+
+def get_logger(
+    name: str, level: int | str = "INFO", handlers: list[logging.Handler] | None = None, update: bool = False
+) -> logging.Logger:
+    """Return the logger of a name. `handlers`: those that it begins with, or with `update` has from now on; None: standard error."""
+    logger = logging.getLogger(name)
+    if update or not logger.handlers:
+        logger.setLevel(level)
+        logger.handlers = handlers or [logging.StreamHandler()]
+        logger.propagate = False
+    return logger
+
+
+default_logger = get_logger("elasticdl")

@@ -1,4 +1,4 @@
-"""ElasticDL's preprocessing layers for Keras 3. Importing this module imports keras.
+"""ElasticDL's preprocessing layers for Keras 3 and 2. Importing this module imports keras.
 
     from trainmaster.elasticdl.preprocessing import Hashing, SparseEmbedding, ToSparse
 
@@ -28,13 +28,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import keras
 import numpy
 
+from ..runtime.elastic.keras_in_use import IS_KERAS_2, dtype_name, keras, values_of
 from . import fingerprints
-
-if keras.__version__.startswith("2."):
-    raise ImportError(f"trainmaster.elasticdl.preprocessing needs Keras 3: this is Keras {keras.__version__}")
 
 HAS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if HAS_TENSORFLOW:
@@ -58,6 +55,7 @@ __all__ = [
 COMBINERS = ("sum", "mean", "sqrtn")
 
 Tensor = Any  # dense, ragged or sparse
+_AS_THEY_ARE: dict[str, Any] = {"autocast": False} if IS_KERAS_2 else {}  # options of a layer that casts nothing
 
 
 class NeedsTensorFlow(NotImplementedError):
@@ -76,7 +74,7 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as keras
     """A layer that takes any form of tensor, and lists and arrays as they are: nothing is cast to the layer's own type before `call`."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, **_AS_THEY_ARE)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
@@ -136,7 +134,7 @@ class Discretization(_Map):
 
     def _map(self, values: Any) -> Any:
         if _is_float(values):
-            dtype = keras.backend.standardize_dtype(values.dtype)
+            dtype = dtype_name(values.dtype)
         else:
             dtype = "float64"
         boundaries = keras.ops.cast(keras.ops.convert_to_tensor(numpy.array(self.bins, "float64")), dtype)
@@ -307,7 +305,7 @@ class ToNumber(_Map):
     def __init__(self, out_type: Any, default_value: float, **options: Any) -> None:
         super().__init__(**options)
         try:
-            self.out_type = str(keras.backend.standardize_dtype(out_type))
+            self.out_type = dtype_name(out_type)
         except (ValueError, TypeError):
             self.out_type = ""
         if not self.out_type.startswith(("int", "uint", "float", "bfloat")):
@@ -501,7 +499,7 @@ class SparseEmbedding(_Layer):
             ids = ids.to_sparse()
         if HAS_TENSORFLOW and isinstance(ids, tf.SparseTensor):
             ids = tf.SparseTensor(ids.indices, tf.cast(ids.values, tf.int64), ids.dense_shape)
-            rows = tf.nn.safe_embedding_lookup_sparse(self.embeddings.value, ids, combiner=self.combiner)
+            rows = tf.nn.safe_embedding_lookup_sparse(values_of([self.embeddings])[0], ids, combiner=self.combiner)
             return tf.cast(rows, self.compute_dtype)
         ids = keras.ops.cast(ids, "int64")
         is_id = ids > 0
@@ -565,7 +563,7 @@ def _check_keys(layer: Any, values: Any) -> None:
 
 
 def _dtype_name(values: Any) -> str:
-    return str(keras.backend.standardize_dtype(values.dtype))
+    return dtype_name(values.dtype)
 
 
 def _is_text(values: Any) -> bool:

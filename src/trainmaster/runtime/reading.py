@@ -16,7 +16,7 @@ import os
 import re
 
 from trainmaster.runtime.elsewhere import library, open_binary
-from trainmaster.runtime.formats import is_table
+from trainmaster.runtime.formats import format_of_file, is_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 TABLE = "table"  # start and end are keys; of one that is read whole they mean nothing
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-_ENDINGS = {".recordio": RECORDIO, ".tfrecord": TFRECORD, ".tfrecords": TFRECORD}
-_WHOLE = (*_PACKED, ".parquet")
 _COUNTED = re.compile(r"records://(?P<count>[1-9]\d*)(?:/(?P<size>[1-9]\d*))?(?:\?epochs=(?P<epochs>\d+))?")
 _SHARDS = 1000  # into which an input of records is cut where its URL does not say the size of one
 
@@ -184,12 +182,15 @@ def counted(url: str) -> tuple[int, int, int]:
 
 
 def _kind(path: str, format_name: str) -> str:
-    ending = os.path.splitext(path)[1].lower()
+    def read_head(size: int) -> bytes:
+        with open_binary(path) as file:
+            return bytes(file.read(size))
+
+    if format_name == "auto":
+        format_name = format_of_file(path, read_head)
     if format_name in (JSONL, CSV, RECORDIO, TFRECORD):
         return format_name
-    if format_name == "auto" and ending in _ENDINGS:
-        return _ENDINGS[ending]
-    return WHOLE if ending in _WHOLE else LINES
+    return WHOLE if format_name == "parquet" or path.lower().endswith(tuple(_PACKED)) else LINES
 
 
 def _files(place: str) -> list[str]:

@@ -16,6 +16,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
+
 from .. import runtime
 from .data.batches import window_batches
 from .data.records import Window, Windows
@@ -77,7 +79,7 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
                     _started(model, batch.features, flags, say)
                 predictions = model.numbers(model.outputs(batch.features))
             if processor is not None:
-                processor.process(predictions, task.index)
+                processor.process(_outputs(predictions), task.index)
             if directory:
                 rows += _rows(predictions, batch.size)
             examples += batch.size
@@ -108,6 +110,22 @@ def _require_start(flags: dict[str, Any], task: str) -> None:
     if not flags["checkpoint_dir_for_init"]:
         mend = "name a directory of checkpoints, an exported model, or a file of weights"
         raise BadModel(f"{task} needs a trained model", place=FLAG, mend=mend)
+
+
+class Outputs(numpy.ndarray[Any, Any]):
+    """An array with the method of TensorFlow's tensors that ElasticDL's processors call."""
+
+    def numpy(self) -> Any:
+        return self.view(numpy.ndarray)
+
+
+def _outputs(predictions: Any) -> Any:
+    """Return predictions in the form in which a processor gets them."""
+    if isinstance(predictions, dict):
+        return {name: _outputs(part) for name, part in predictions.items()}
+    if isinstance(predictions, list | tuple):
+        return [_outputs(part) for part in predictions]
+    return numpy.asarray(predictions).view(Outputs)
 
 
 def _rows(predictions: Any, size: int) -> Iterator[Any]:

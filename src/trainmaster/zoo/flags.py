@@ -134,10 +134,10 @@ def _add(command: Any, flag: Flag) -> None:
             help=shown,
         )
     else:
-        choices = flag.choices or None
+        choices, kind = flag.choices or None, str.upper if flag.name == "log_level" else flag.type
         metavar = None if choices else {int: "N", str: "TEXT"}[flag.type]
         command.add_argument(
-            *names, dest=flag.name, type=flag.type, default=flag.default, choices=choices, metavar=metavar, help=shown
+            *names, dest=flag.name, type=kind, default=flag.default, choices=choices, metavar=metavar, help=shown
         )
 
 

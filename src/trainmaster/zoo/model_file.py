@@ -15,8 +15,9 @@ in it. The other parts are names in the same file, or "dir.module.name" in anoth
 | `prediction_outputs_processor` | a class with `process(predictions, worker_id)` | |
 
 A part that is not needed is None where the file has not got it, unless the user named it. *Imports.* The file can import what lies beside
-it, what the zoo holds ("dir.module"), and the zoo's own name ("zoo.dir.module"): its directory and the zoo come first on `sys.path`, the
-zoo's parent last, and stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
+it, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory comes first on `sys.path`.
+The zoo, its parent and our modules in ElasticDL's place come last, so a folder of the zoo hides no installed package, and an ElasticDL
+that is installed is used. All stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
 
 `check_names` reads a file before the job starts. Nothing is called but the file itself, as it is imported: whether parts can be called so
 is read from their signatures. All faults are a `BadModel`. What the file's functions raise later is theirs.
@@ -73,6 +74,9 @@ _NAMES_BY_RUNNING = (
     "setattr",
     "exec",
 )  # functions that can give a module names which are not written
+_THEIR_NAMES = os.path.join(
+    os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias"
+)  # packages named as ElasticDL's
 _LAST_FRAMES = 3  # of a traceback, that an error shows
 
 
@@ -290,11 +294,10 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
 
 
 def _extend_path(zoo: str, path: str) -> None:
-    zoo = os.path.abspath(zoo)
-    folders = dict.fromkeys((os.path.dirname(os.path.abspath(path)), zoo))
-    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    if os.path.dirname(zoo) not in sys.path:
-        sys.path.append(os.path.dirname(zoo))
+    zoo, beside = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
+    if beside not in sys.path:
+        sys.path.insert(0, beside)
+    sys.path += [folder for folder in (zoo, os.path.dirname(zoo), _THEIR_NAMES) if folder not in sys.path]
 
 
 def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
@@ -307,6 +310,8 @@ def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
     mend = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
         mend = f"install {error.name} where the job runs, or put {error.name}.py beside the model file"
+    elif isinstance(error, AttributeError | ImportError):
+        mend = keras_2_mend()
     elif isinstance(error, SystemExit):
         mend = 'a model file is imported: put what it does as a program below if __name__ == "__main__":'
     text = f": {error}" if str(error) else ""
@@ -315,6 +320,14 @@ def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
         place="\n  ".join(lines) or path,
         mend=mend,
     )
+
+
+def keras_2_mend() -> str:
+    """Return the mend for a file that has failed, and was written for Keras 2; "" where the program does not use Keras 3."""
+    version = getattr(sys.modules.get("keras"), "__version__", "")
+    if not version.startswith("3"):
+        return ""
+    return "if the file was written for Keras 2, install tf_keras and set TF_USE_LEGACY_KERAS=1 (--envs TF_USE_LEGACY_KERAS=1)"
 
 
 def _is_within(zoo: str, path: str) -> bool:

@@ -279,7 +279,7 @@ class Input(Section):
         "the format of its records: auto, lines, jsonl, csv, bytes or parquet; for a stream also hadoop:CLASS, an InputFormat; "
         "for shards also recordio or tfrecord",
         "text",
-        "auto, by the files' endings",
+        "auto, by the files' endings or first bytes",
         default="auto",
     )
     options: dict[str, str] = key(

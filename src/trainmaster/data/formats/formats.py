@@ -15,8 +15,9 @@ their files can be cut, the master looks for the places.
     recordio  chunks of records; cut between chunks
     tfrecord  frames of records; never cut, for a record may look like frames
 
-`auto` goes by the file's ending: Parquet for .parquet, RecordIO for .recordio, TFRecord for .tfrecord and .tfrecords, lines for all others,
-.csv too, since only the user knows whether there is a header. Compressed files (.gz, .bz2, .xz) are unpacked on the way and never cut.
+`auto` goes by the file's ending: Parquet for .parquet, RecordIO for .recordio, TFRecord for .tfrecord and .tfrecords, lines for .csv too,
+since only the user knows whether there is a header. Where the ending tells nothing, the first bytes tell RecordIO, TFRecord or
+lines. Compressed files (.gz, .bz2, .xz) are unpacked on the way and never cut.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -43,18 +45,12 @@ from trainmaster.data.formats import rows
 from trainmaster.data.store.stores import Store, local_path, store_for
 from trainmaster.data.store.transfer import CHUNK, retried, writing
 from trainmaster.host import children
-from trainmaster.runtime.formats import DamagedFile, recordio
+from trainmaster.runtime.formats import DamagedFile, format_of_file, recordio
 
 T = TypeVar("T")
 
 BINARY = (shards.RECORDIO, shards.TFRECORD)
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-_ENDINGS = {
-    ".parquet": "parquet",
-    ".recordio": shards.RECORDIO,
-    ".tfrecord": shards.TFRECORD,
-    ".tfrecords": shards.TFRECORD,
-}
 _CONCURRENT = 16  # files whose chunks are looked for at once
 _SAMPLES, _SAMPLE = 8, 64 * 1024  # files, and bytes of each, by which the length of a line is guessed
 _MOST_SHARDS = 2**20  # of an input that is cut by a number of records: the master keeps each in its memory
@@ -98,16 +94,14 @@ def source_of(path: str, size: int, python: str = "") -> Source:
     return Source(store_for(folder or "/"), name, size, python)
 
 
-def format_name(name: str, path: str) -> str:
+def format_name(name: str, path: str, read_head: Callable[[int], bytes] = lambda size: b"") -> str:
     """Return the name of the format of a file of an input with `format: name`. Raises BadInput for an unknown name."""
-    if name in ("", "auto"):
-        return _ENDINGS.get(os.path.splitext(path)[1].lower(), "lines")
-    return known(name)
+    return format_of_file(path, read_head) if name in ("", "auto") else known(name)
 
 
-def format_of(name: str, path: str) -> Format:
+def format_of(name: str, path: str, read_head: Callable[[int], bytes] = lambda size: b"") -> Format:
     """Return the format by which a file of an input with `format: name` is streamed. Raises BadInput where there is none."""
-    if (name := format_name(name, path)) in BINARY:
+    if (name := format_name(name, path, read_head)) in BINARY:
         raise _no_stream(name, path)
     return FORMATS[name]
 
@@ -147,7 +141,8 @@ def cuttable(name: str, path: str) -> bool:
 
 def records(piece: Piece, size: int, name: str = "auto", python: str = "") -> Iterator[bytes]:
     """Return the records of a piece of a file of `size` bytes."""
-    return format_of(name, piece.path).records(source_of(piece.path, size, python), piece.start, piece.end)
+    source = source_of(piece.path, size, python)
+    return format_of(name, piece.path, lambda size: source.read(0, size)).records(source, piece.start, piece.end)
 
 
 def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
@@ -156,7 +151,7 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
     """
     if input_.url.startswith("records:"):
         return [shards.File(file.path, file.size, None, shards.RECORDS) for file in listing.files]
-    names = [format_name(input_.format, file.path) for file in listing.files]
+    names = _format_names(input_, listing)
     chunked = [file for file, name in zip(listing.files, names, strict=True) if name == shards.RECORDIO]
     cuts = _recordio_cuts(chunked, input_.shard_records)
     files = []
@@ -169,17 +164,32 @@ def shard_files(input_: Input, listing: Listing) -> list[shards.File]:
 
 def shard_size(input_: Input, listing: Listing) -> int:
     """Return the bytes of a shard of about `shard_records` lines, by the first lines of some files. 0: the rule decides."""
+    if not input_.shard_records:
+        return 0
     lines_of = [
         file
-        for file in listing.files
-        if file.size and input_.shard_records and format_name(input_.format, file.path) in ("lines", shards.JSONL)
-        and cuttable(input_.format, file.path)
-    ]  # fmt: skip
+        for file, name in zip(listing.files, _format_names(input_, listing), strict=True)
+        if file.size and name in ("lines", shards.JSONL) and cuttable(name, file.path)
+    ]
     samples = [source_of(file.path, file.size).read(0, _SAMPLE) for file in lines_of[:_SAMPLES]]
     if not samples:
         return 0
     mean = sum(map(len, samples)) / max(1, sum(sample.count(b"\n") for sample in samples))
     return max(1, round(input_.shard_records * mean), sum(file.size for file in lines_of) // _MOST_SHARDS)
+
+
+def _format_names(input_: Input, listing: Listing) -> list[str]:
+    """Return the format of each file. Files of one folder with one ending are of one format, so one of them is looked into."""
+    names: dict[tuple[str, str], str] = {}
+    for file in listing.files:
+        kin = _kin(file)
+        if file.size and kin not in names:
+            names[kin] = format_name(input_.format, file.path, partial(source_of(file.path, file.size).read, 0))
+    return [names.get(_kin(file), "lines") for file in listing.files]
+
+
+def _kin(file: File) -> tuple[str, str]:
+    return os.path.dirname(file.path), os.path.splitext(file.path)[1].lower()
 
 
 # -- RecordIO --

@@ -51,19 +51,6 @@ _MOVED_WITHIN = "5m"  # for a server that ends, to give its rows to the others; 
 _IN_IMAGES = "/"  # the directory in which images of ElasticDL's users begin
 _ONE_WORKER = Said("1", "the one worker", False)
 _RECORDS = re.compile(r"records://\d+")
-_KNOWN_ENDINGS = (
-    ".csv",
-    ".txt",
-    ".json",
-    ".jsonl",
-    ".parquet",
-    ".recordio",
-    ".tfrecord",
-    ".tfrecords",
-    ".gz",
-    ".bz2",
-    ".xz",
-)
 # Flags that change nothing here, and why.
 NOTHING: Mapping[str, str] = {
     "extra_pypi_index": "packages come with the image, or from environment.requirements",
@@ -170,7 +157,8 @@ class _Builder:
             elif kind == "[true|false]":
                 values.boolean(option)
             elif name in _CHOICES:
-                choice(option, dict.fromkeys(_CHOICES[name]), lower=False)
+                word = option.text.upper() if name == "log_level" else option.text
+                choice(Said(word, option.origin), dict.fromkeys(_CHOICES[name]), lower=False)
 
     @staticmethod
     def _check_duration(option: Said) -> None:
@@ -464,9 +452,7 @@ class _Builder:
         return counted_url([self.verb, "--model_zoo", zoo, *self._rewritten(names)], data)
 
     def _format(self, name: str, url: str, option: Said) -> None:
-        """Set the format of records in which the program reads the same files by hand. Files without an ending are RecordIO in an
-        ElasticDL command line.
-        """
+        """Set the format of records in which the program reads the same files by hand."""
         if self.is_own_program or _RECORDS.match(url):
             return
         from trainmaster.zoo.data.records import Form
@@ -481,13 +467,6 @@ class _Builder:
                 )
             except BadModel as error:
                 raise BadInput(error.message, place=error.place, mend=error.mend, anchor="wrong-value") from error
-        if (
-            form == "auto"
-            and self.is_theirs
-            and not url.lower().endswith(_KNOWN_ENDINGS)
-            and "://" not in url.removeprefix("file://")
-        ):
-            form = "recordio"
         if form != "auto":
             self._set(("inputs", name, "format"), form, Said(option.text, option.origin, False))
 

@@ -38,7 +38,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-import keras
 import numpy
 
 from .. import inputs, shards, task
@@ -46,6 +45,7 @@ from ..batches import batches as batches_of
 from ..reports import progress
 from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
+from .keras_in_use import dtype_name, keras, path_of, with_apply
 from .reader import PatientSource
 from .rendezvous import BROKEN, Rendezvous, Round
 
@@ -63,16 +63,16 @@ class Training:
     def __init__(self, model: Any, optimizer: Any = None, *, step: int = 0, name: str = "elastic") -> None:
         if keras.backend.backend() not in _MEANS:
             raise ValueError(f"Keras with {keras.backend.backend()} is not elastic: with {' or '.join(_MEANS)} it is")
-        self._optimizer = optimizer or model.optimizer
+        self._optimizer = with_apply(optimizer or model.optimizer)
         if not model.built or self._optimizer is None:
             raise ValueError("the model has no weights or no optimizer yet: give it a keras.Input, and compile it")
         if not self._optimizer.built:
             self._optimizer.build(model.trainable_variables)
         variables = {id(variable): variable for variable in [*model.weights, *self._optimizer.variables]}
         self._trainable, self._variables = model.trainable_variables, [*variables.values()]
-        self._untrained = [weight for weight in model.non_trainable_weights if "float" in weight.dtype]
+        self._untrained = [weight for weight in model.non_trainable_weights if "float" in dtype_name(weight.dtype)]
         self._alike = self._described()
-        is_double = any(variable.dtype == "float64" for variable in self._trainable)
+        is_double = any(dtype_name(variable.dtype) == "float64" for variable in self._trainable)
         self._type = "float64" if is_double else "float32"
         self._numbers = numpy.zeros(0, self._type)
         self.steps = step
@@ -218,8 +218,8 @@ class Training:
         trained = {id(variable) for variable in self._trainable}
         rows = [("the number of variables", str(len(self._variables)), "")]
         for number, variable in enumerate(self._variables):
-            value = f"{variable.dtype} {tuple(variable.shape)}" + ", trained" * (id(variable) in trained)
-            rows.append((f"variable {number}", value, variable.path))
+            value = f"{dtype_name(variable.dtype)} {tuple(variable.shape)}" + ", trained" * (id(variable) in trained)
+            rows.append((f"variable {number}", value, path_of(variable)))
         return Form(rows)
 
     def _compare(self, meeting: Round) -> None:

@@ -57,6 +57,11 @@ _UNPACKERS: dict[int, Callable[[bytes], bytes]] = {0: bytes, 1: unpack_stream, 2
 _UNPACKERS_OF_CRC32C: dict[int, Callable[[bytes], bytes]] = {1: bytes, 2: unpack_block, 3: gzip.decompress}
 
 
+def is_head(head: bytes) -> bool:
+    """Tell whether bytes begin a chunk."""
+    return head.startswith(MAGIC.to_bytes(4, "little"))
+
+
 class _Header(NamedTuple):
     """A chunk's header. `size`: bytes of the body, as it is stored."""
 

@@ -25,6 +25,11 @@ _GZIP = b"\x1f\x8b"
 _checksum = functools.cache(masked_crc32c)
 
 
+def is_head(head: bytes) -> bool:
+    """Tell whether bytes are the length of a first record, with its checksum."""
+    return frames.is_head(head[: frames.HEAD], _checksum())
+
+
 def records(file: BinaryIO, name: str, size: int) -> Iterator[bytes]:
     """Yield the records of a file of `size` bytes. Raises DamagedFile, with `name`, the number of a record and the offset of its frame."""
     checksum = _checksum()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
 from ...ps.specification import TableSpec
+from ...runtime.elastic.keras_in_use import ROWS, add_weight, drop_weight, keras
 from ..errors import BadModel
 from .durations import seconds_of
 from .initial import of_keras
@@ -77,11 +76,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         """Have the rows in a weight from now on: those given, or zeros that are to be loaded. For a table with an input_dim."""
         assert self.input_dim is not None
         if self.embeddings is None:
-            self._tracker.unlock()
-            self.embeddings = self.add_weight(
-                shape=(self.input_dim, self.output_dim), initializer="zeros", name="embeddings"
-            )
-            self._tracker.lock()
+            shape = (self.input_dim, self.output_dim)
+            add_weight(self, "embeddings", shape=shape, initializer="zeros", name="embeddings")
             self.built = True
         if rows is not None:
             self.embeddings.assign(rows)
@@ -89,8 +85,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
     def leave_weights(self) -> None:
         """Have the rows in a table again."""
         if self.embeddings is not None:
-            self._untrack_variable(self.embeddings)
-            self.embeddings = None
+            drop_weight(self, "embeddings")
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         kind = _kind(inputs)
@@ -233,8 +228,7 @@ class Moved:
     def __init__(self, layer: Any, spec: TableSpec) -> None:
         self.layer, self.spec, self.name = layer, spec, layer.name
         self.own = OwnRows(self)
-        layer._untrack_variable(layer._embeddings)
-        layer._embeddings = None
+        drop_weight(layer, ROWS)
         layer.call = self._call
 
     def _call(self, inputs: Tensor) -> Tensor:
@@ -245,11 +239,8 @@ class Moved:
     def take_weights(self, rows: Any) -> None:
         """Give the layer its weight back, with these rows."""
         layer = self.layer
-        if layer._embeddings is None:
+        if getattr(layer, ROWS) is None:
             vars(layer).pop("call", None)
-            layer._tracker.unlock()
-            layer._embeddings = layer.add_weight(
-                shape=(self.spec.input_dim, self.spec.dimension), initializer="zeros", name="embeddings"
-            )
-            layer._tracker.lock()
-        layer._embeddings.assign(rows)
+            shape = (self.spec.input_dim, self.spec.dimension)
+            add_weight(layer, ROWS, shape=shape, initializer="zeros", name="embeddings")
+        getattr(layer, ROWS).assign(rows)

@@ -16,15 +16,20 @@ import os
 from typing import Any
 
 from ..errors import BadModel
-from ..model_file import ModelFile, place_of
+from ..model_file import ModelFile, keras_2_mend, place_of
 
 
 def wrapped(parts: ModelFile, params: dict[str, Any]) -> Any:
     """Make the model of a model file. Raises BadModel."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    model = parts.build_model(params)
+    try:
+        model = parts.build_model(params)
+    except (AttributeError, TypeError, ValueError) as error:
+        if mend := keras_2_mend():
+            error.add_note(mend)
+        raise
     kinds = {(parent.__module__.partition(".")[0], parent.__name__) for parent in type(model).__mro__}
-    if ("keras", "Model") in kinds:  # with the backend PyTorch it is a module of PyTorch too
+    if kinds & {("keras", "Model"), ("tf_keras", "Model")}:  # with the backend PyTorch it is a module of PyTorch too
         from .keras_model import KerasModel
 
         return KerasModel(model, parts)
@@ -32,13 +37,8 @@ def wrapped(parts: ModelFile, params: dict[str, Any]) -> Any:
         from .torch_model import TorchModel
 
         return TorchModel(model, parts)
-    mend = (
-        "Keras 2 is not supported: build it with Keras 3"
-        if ("tf_keras", "Model") in kinds
-        else "return a model of Keras 3 or PyTorch"
-    )
     raise BadModel(
         f"{parts.custom_model.__name__} returns a {type(model).__name__}, which is no model",
         place=place_of(parts.path, parts.custom_model),
-        mend=mend,
+        mend="return a model of Keras or PyTorch",
     )

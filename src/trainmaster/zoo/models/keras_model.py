@@ -1,4 +1,4 @@
-"""A Keras 3 model, with TensorFlow or PyTorch behind Keras. Importing this module imports keras."""
+"""A Keras model: of Keras 3, with TensorFlow or PyTorch behind Keras, or of Keras 2. Importing this module imports keras."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-import keras
 import numpy
 
+from ...runtime.elastic.keras_in_use import IS_KERAS_2, keras, path_of, values_of, with_apply
 from ..errors import BadModel
 from ..model_file import ModelFile, place_of
 from . import losses
@@ -63,7 +63,7 @@ class KerasModel:
 
     def build(self, features: Any) -> None:
         """Make the weights of a model that learns the form of its input from a first batch."""
-        self.model(features)
+        self.call(features)
         self.note_example(features)
 
     @property
@@ -77,10 +77,10 @@ class KerasModel:
 
     def prepare_training(self) -> None:
         """Make the optimizer, of a model that is built."""
-        optimizer = self.parts.optimizer()
+        optimizer = with_apply(self.parts.optimizer())
         if not hasattr(optimizer, "apply"):
             raise BadModel(
-                f"the optimizer is a {type(optimizer).__name__}, and one of Keras 3 is due",
+                f"the optimizer is a {type(optimizer).__name__}, and one of Keras {keras.__version__} is due",
                 place=place_of(self.parts.path, self.parts.optimizer),
             )
         self.optimizer = self.model.optimizer = optimizer
@@ -99,9 +99,18 @@ class KerasModel:
         if self.has_tables():
             self.model = to_weights(self.model)
 
+    def call(self, features: Any, training: bool = False) -> Any:
+        """Return the model's outputs. One input that has no name, or another one, gets the one feature, as with TensorFlow 2.0."""
+        form = getattr(self.model, "_inputs_struct", None)
+        form = getattr(self.model, "_nested_inputs", None) if form is None else form
+        is_bare = form is not None and not isinstance(form, dict | list | tuple)
+        if is_bare and isinstance(features, dict) and len(features) == 1:
+            (features,) = features.values()
+        return self.model(features, training=training)
+
     def check_loss(self, features: Any, labels: Any, size: int) -> None:
         """Raise BadModel where the loss has a wrong shape for a batch."""
-        losses.check(self.parts.loss(labels, self.model(features)), size, self.parts)
+        losses.check(self.parts.loss(labels, self.call(features)), size, self.parts)
 
     def step(self, features: Any, labels: Any) -> tuple[float, dict[str, float]]:
         """Train with a batch. Return the loss before it, and its parts by name where there are several."""
@@ -110,7 +119,7 @@ class KerasModel:
 
     def loss_of(self, features: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         """Return the loss of a batch in training, with the losses of the model's own layers, and its parts."""
-        value = self.parts.loss(labels, self.model(features, training=True))
+        value = self.parts.loss(labels, self.call(features, training=True))
         total, parts = losses.total(value, keras.ops.mean)
         for own in self.model.losses:
             total = total + own
@@ -123,11 +132,11 @@ class KerasModel:
             with tf.GradientTape() as tape:
                 total, parts = self.loss_of(features, labels)
             trained = self.model.trainable_variables
-            self.optimizer.apply(tape.gradient(total, [variable.value for variable in trained]), trained)
+            self.optimizer.apply(tape.gradient(total, values_of(trained)), trained)
             return total, parts
 
         def predict(features: Any) -> Any:
-            return self.model(features, training=False)
+            return self.call(features)
 
         self.index_errors = (tf.errors.InvalidArgumentError,)
         self._predict = tf.function(predict, reduce_retracing=True)
@@ -141,7 +150,7 @@ class KerasModel:
         total, parts = self.loss_of(features, labels)
         total.backward()
         trained = self.model.trainable_variables
-        gradients = [variable.value.grad for variable in trained]
+        gradients = [value.grad for value in values_of(trained)]
         with torch.no_grad():
             self.optimizer.apply(gradients, trained)
         return total.detach(), {name: part.detach() for name, part in parts.items()}
@@ -149,7 +158,7 @@ class KerasModel:
     def diverged_parameter(self) -> str:
         """Return the name of a variable that is not finite; "" where all are."""
         trained = self.model.trainable_variables
-        return next((str(value.path) for value in trained if not bool(keras.ops.all(keras.ops.isfinite(value)))), "")
+        return next((path_of(value) for value in trained if not bool(keras.ops.all(keras.ops.isfinite(value)))), "")
 
     # -- predicting --
 
@@ -161,11 +170,11 @@ class KerasModel:
         import torch
 
         with torch.no_grad():
-            return self.model(features, training=False)
+            return self.call(features)
 
     def plain_outputs(self, features: Any) -> Any:
         """Return them layer by layer, not by a graph."""
-        return self.model(features, training=False)
+        return self.call(features)
 
     @contextlib.contextmanager
     def looking_at_ids(self, look: Callable[[str, int, Any], None]) -> Iterator[None]:
@@ -271,16 +280,32 @@ class KerasModel:
             return [path, *others]
         draft, saved = os.path.join(directory, f".part-{SAVED_MODEL}"), os.path.join(directory, SAVED_MODEL)
         shutil.rmtree(draft, ignore_errors=True)
-        model.export(draft, verbose=False, input_signature=self._signature())
+        try:
+            self._export_saved_model(model, draft)
+        except AssertionError as error:  # TensorFlow's, of a table that a layer makes anew in each call
+            print(f"no {SAVED_MODEL} is exported: {str(error).splitlines()[0]}", flush=True)
+            return [path]
         with contextlib.suppress(OSError):  # an empty directory: outputs have files alone
             os.rmdir(os.path.join(draft, "assets"))
         shutil.rmtree(saved, ignore_errors=True)
         os.rename(draft, saved)
         return [path, saved]
 
+    def _export_saved_model(self, model: Any, directory: str) -> None:
+        """Write a SavedModel. Keras 2 itself knows no inputs that are a dictionary, and loses the tables of layers that are not its own."""
+        if not IS_KERAS_2:
+            model.export(directory, verbose=False, input_signature=self._signature())
+            return
+        import tensorflow as tf
+
+        whole = tf.Module()
+        whole.parts = [*model.variables, *_lookup_tables(model)]
+        whole.serve = tf.function(lambda features: model(features, training=False), self._signature())
+        tf.saved_model.save(whole, directory, whole.serve.get_concrete_function())
+
     def _signature(self) -> Any:
         """Return the form of the input of a model that does not say it, None of one that does."""
-        if getattr(self.model, "inputs", None) or self._example is None:
+        if self._example is None or (getattr(self.model, "inputs", None) and not IS_KERAS_2):
             return None
         import tensorflow as tf
 
@@ -288,6 +313,13 @@ class KerasModel:
             lambda value: tf.TensorSpec([None, *value.shape[1:]], tf.as_dtype(value.dtype) if value.dtype.kind not in "SU" else tf.string),
             self._example,
         )]  # fmt: skip
+
+
+def _lookup_tables(model: Any) -> list[Any]:
+    import tensorflow as tf
+
+    resource = tf.saved_model.experimental.TrackableResource
+    return [part for part in tf.train.TrackableView(model).descendants() if isinstance(part, resource)]
 
 
 def _example(features: Any) -> Any:

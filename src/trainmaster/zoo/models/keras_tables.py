@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy
 
 from ...ps.specification import TableSpec
+from ...runtime.elastic.keras_in_use import ROWS, is_functional, keras, path_of, values_of
 from ..embeddings import files
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
@@ -34,11 +34,7 @@ def to_weights(model: Any) -> Any:
     A functional model gets Keras's own layers where these can do the same, and is another object then.
     """
     bounded = [layer for layer in own_layers(model) if layer.input_dim is not None]
-    if (
-        bounded
-        and isinstance(model, keras.src.models.Functional)
-        and all(_is_plain(layer) for layer in own_layers(model))
-    ):
+    if bounded and is_functional(model) and all(_is_plain(layer) for layer in own_layers(model)):
         plain: dict[int, Any] = {}  # by the layer that it replaces
 
         def chosen(layer: Any) -> Any:
@@ -125,10 +121,10 @@ class KerasTables:
     def _variables(self) -> dict[str, Any]:
         variables: dict[str, Any] = {}
         for variable in self._model.model.trainable_variables:
-            name, number = variable.path, 1
+            name, number = path_of(variable), 1
             while name in variables:
                 number += 1
-                name = f"{variable.path}#{number}"
+                name = f"{path_of(variable)}#{number}"
             variables[name] = variable
         return variables
 
@@ -175,18 +171,18 @@ class KerasTables:
             with tf.GradientTape() as tape, looking_up(Pulled(_tables(ids, rows, places), take)):
                 tape.watch(rows)
                 total, parts = self._model.loss_of(features, labels)
-            variables = [variable.value for variable in self._model.model.trainable_variables]
+            variables = values_of(self._model.model.trainable_variables)
             dense, of_rows = tape.gradient(total, (variables, rows), unconnected_gradients="zero")
             return total, parts, *tf.nest.map_structure(tf.convert_to_tensor, (dense, of_rows))
 
         def outputs(features: Any, ids: Arrays, rows: Arrays, places: Arrays) -> Any:
             with looking_up(Pulled(_tables(ids, rows, places), take)):
-                return self._model.model(features, training=False)
+                return self._model.call(features)
 
         def record(features: Any) -> Any:  # of the traced model only what the ids need is run
             recording = Recording(zeros)
             with looking_up(recording):
-                self._model.model(features, training=False)
+                self._model.call(features)
             return {name: tf.concat(ids, 0) for name, ids in recording.ids.items()}
 
         return _traced(record), _traced(gradients), _traced(outputs)
@@ -198,7 +194,7 @@ class KerasTables:
         with looking_up(Pulled(_tables(ids, rows, places), take)):
             total, parts = self._model.loss_of(features, labels)
         total.backward()
-        variables = [variable.value for variable in self._model.model.trainable_variables]
+        variables = values_of(self._model.model.trainable_variables)
         dense = [value.new_zeros(value.shape) if value.grad is None else value.grad for value in variables]
         of_rows = {
             name: tensor.grad if tensor.grad is not None else tensor.new_zeros(tensor.shape)
@@ -265,13 +261,13 @@ def _moved(
         if (
             type(layer) is not keras.layers.Embedding
             or not layer.built
-            or layer.quantization_mode
-            or layer.lora_enabled
+            or getattr(layer, "quantization_mode", None)
+            or getattr(layer, "lora_enabled", False)
         ):
             continue
         size = 4 * layer.input_dim * layer.output_dim
         is_chosen = size > chosen if isinstance(chosen, int) else layer.name in chosen
-        if not is_chosen or not layer.trainable or layer._embeddings is None:
+        if not is_chosen or not layer.trainable or getattr(layer, ROWS) is None:
             continue
         if layer.embeddings_constraint is not None or layer.embeddings_regularizer is not None:
             say(f"the embedding {layer.name} stays with the dense parameters: it has a constraint or a regularizer")
@@ -281,7 +277,7 @@ def _moved(
         except BadModel as error:
             say(f"the embedding {layer.name} stays with the dense parameters: {error.message}")
             continue
-        rows = keras.ops.convert_to_numpy(layer._embeddings)
+        rows = keras.ops.convert_to_numpy(getattr(layer, ROWS))
         if first_rows is not None:
             first_rows[layer.name] = numpy.arange(len(rows)), rows
         elif isinstance(chosen, int) and not are_initial(rows, initializer):
