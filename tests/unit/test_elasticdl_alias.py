@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from trainmaster.elasticdl import alias
 
 PROGRAM = """
@@ -76,12 +78,13 @@ def test_a_folder_of_images_takes_its_records_from_a_service() -> None:
     subprocess.run([sys.executable, "-c", FOLDER], env=environ, check=True)
 
 
-def test_an_installed_package_has_priority(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["elasticai_api", "elasticdl", "elasticdl_preprocessing"])
+def test_an_installed_package_has_priority(tmp_path: Path, package: str) -> None:
     """The directory comes before the packages of an environment on the path, as PYTHONPATH does."""
-    (tmp_path / "elasticai_api").mkdir()
-    (tmp_path / "elasticai_api" / "__init__.py").write_text("is_theirs = True\n")
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("is_theirs = True\n")
     environ = {**os.environ, "PYTHONPATH": f"{Path(alias.__file__).parent}:{tmp_path}"}
-    program = "import elasticai_api; assert elasticai_api.is_theirs"
+    program = f"import {package}; assert {package}.is_theirs"
     subprocess.run([sys.executable, "-c", program], env=environ, check=True)
 
 
