@@ -80,8 +80,8 @@ def main_fun(args, ctx):
             time.sleep(0.05)
 
 cluster = TFCluster.run(sc, main_fun, [place, "a", 0, 2], 4, 1, master_node="chief", eval_node=True, release_port=False)
-out["url"] = cluster.tensorboard_url()
-cluster.shutdown()
+out["url"], out["info"] = cluster.tensorboard_url(), cluster.cluster_info
+cluster.shutdown(timeout=-1)
 out["nodes"] = [read(f"a-{number}") for number in range(4)]
 out["alive"] = [node["job"] for node in out["nodes"] if os.path.exists(f"/proc/{node['pid']}")]
 
@@ -133,6 +133,7 @@ out["failed"] = error_of(run, fails, None, 2)
 out["again"] = error_of(run, passes, None, 2)  # a second run after a failed one
 out["parallel"] = error_of(TFParallel.run, sc, fails, None, 2)
 out["too few"] = error_of(run, passes, None, 6, reservation_timeout=60)
+out["barrier"] = error_of(TFParallel.run, sc, passes, None, 5)
 
 def stays(args, ctx):
     import time
@@ -247,9 +248,15 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
         assert node["cluster"] == cluster
         assert node["config"] == {"cluster": cluster, "task": {"type": node["job"], "index": 0}}
         assert node["argv"] == [str(tmp_path), "a", 0, 2]
-        assert node["path"] == f"file://{node['cwd']}/x"
+        assert node["path"] == f"file://{tmp_path}/x", "relative paths begin at the driver's directory"
+        assert node["cwd"] != str(tmp_path)
         assert node["held"] == node["free"] == (node["job"] != "evaluator"), "release_port=False"
         assert not node["attrs"], "executors have nothing of ours"
+    in_cluster = [node for node in nodes if node["job"] != "evaluator"]
+    assert [(node["executor_id"], node["job_name"], node["task_index"]) for node in out["info"]] == [
+        (node["id"], node["job"], node["index"]) for node in in_cluster
+    ]
+    assert [[f"{node['host']}:{node['port']}"] for node in out["info"]] == [cluster[node["job"]] for node in in_cluster]
     assert out["url"] is None
     assert out["alive"] == []
 
@@ -267,7 +274,9 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
-    out = drive(VERSIONS[0], CONTEXT + FAILURES, tmp_path)
+    check = "spark.scheduler.barrier.maxConcurrentTasksCheck"
+    barrier = f"--conf {check}.interval=30s --conf {check}.maxFailures=2 pyspark-shell"
+    out = drive(VERSIONS[0], CONTEXT + FAILURES, tmp_path, PYSPARK_SUBMIT_ARGS=barrier)
     for error in out["numbers"]:
         assert error["type"] == "BadInput"
         assert "at least one worker or master is needed" in error["words"]
@@ -288,6 +297,9 @@ def test_failures_are_errors_of_the_driver(tmp_path: Path) -> None:
     assert out["too few"]["type"] == "TimeoutError"
     assert "timed out after 60 s, waiting for 6 nodes: " in out["too few"]["words"]
     assert "2 executors of the application have 4 cores" in out["too few"]["words"]
+    assert "timed out after 60 s, waiting for 5 nodes: " in out["barrier"]["words"], (
+        "as long as Spark's own barrier waits"
+    )
     assert out["too long"]["type"] == "TimeoutError"
     assert "ps:0, on the driver's machine, exited with status 1" in out["server"]["words"]
     assert "evaluator:0 exited with status 1" in out["evaluator"]["words"]

@@ -74,7 +74,20 @@ cluster.train(session.createDataFrame(uneven.map(lambda value: (value,)), ["valu
 cluster.shutdown()
 out["read"] = both("a")
 
-cluster = TFCluster.reserve(sc, 2, 0, input_mode=SPARK)  # the form of 2017
+def reads_parts(args, ctx):  # as programs that train and infer by one function
+    place, name = args
+    feed, batches = TFNode.DataFeed(ctx.mgr, False), []
+    while not feed.should_stop():
+        batches.append(feed.next_batch(100))
+        feed.batch_results(batches[-1])
+    write(place, f"{name}-{ctx.executor_id}", [batch for batch in batches if batch])
+
+cluster = TFCluster.run(sc, reads_parts, [place, "c"], 1, 0, input_mode=SPARK)
+cluster.train(sc.parallelize(range(600), 4), 1)
+cluster.shutdown()
+out["parts"] = read("c-0")
+
+cluster = TFCluster.reserve(sc, 2, 0, input_mode=SPARK, queues=["input", "output"])  # the form of 2017
 cluster.start(reads, [place, "b"])
 cluster.train(sc.parallelize([([n, n + 1], str(n)) for n in range(40)], 2).map(lambda row: (row[1], float(row[1]))), 1)
 cluster.shutdown()
@@ -185,6 +198,17 @@ def too_few(args, ctx):
     feed = ctx.get_data_feed(train_mode=False)
     while not feed.should_stop():
         feed.batch_results(feed.next_batch(10)[:-1])
+
+def squares(args, ctx):
+    import numpy
+    feed = TFNode.DataFeed(ctx.mgr)
+    while not feed.should_stop():
+        feed.batch_results(numpy.square(numpy.array(feed.next_batch(70))))
+
+cluster = TFCluster.run(sc, squares, place, 2, 0, input_mode=SPARK)
+out["squares"] = cluster.inference(parts.map(lambda number: [number])).map(lambda square: square.tolist()).collect()
+out["expected"] = parts.map(lambda number: [number * number]).collect()
+cluster.shutdown()
 
 cluster = TFCluster.run(sc, too_few, place, 1, 0, input_mode=SPARK)
 out["too few"] = error_of(cluster.inference(parts).collect)
@@ -297,6 +321,8 @@ def test_training(outcome: dict[str, Any]) -> None:
     assert set(first + second) <= rows
     assert max((first + second).count(value) for value in list(rows)[::100]) <= 3
 
+    assert all(len({row // 150 for row in batch}) == 1 for batch in out["parts"]), "batches end with their partition"
+    assert sorted(row for batch in out["parts"] for row in batch) == list(range(600))
     assert sorted(row for node in out["tuples"] for row in node) == sorted([str(n), float(n)] for n in range(40))
     for counts in out["two"]:
         assert counts == out["two"][0]
@@ -327,10 +353,9 @@ def test_inference(outcome: dict[str, Any]) -> None:
     assert out["empty"] == []
     assert "feed 'input' is for inference, and cannot be for training too" in out["train"]["words"]
     assert out["after a loss"]
-    assert "1 rows of the last batch have no result: give one result a row" in out["at shutdown"]["words"]
-    assert "read it with train_mode=False" in out["not wanted"]["words"]
-    assert "1 rows of the last batch have no result" in out["too few"]["words"]
-    assert "read it with train_mode=False" in out["no results"]["words"]
+    assert out["squares"] == out["expected"]
+    for name in ("too few", "at shutdown", "no results", "not wanted"):
+        assert "rows have no result, and their partition has no more rows" in out[name]["words"], name
     for error in out["broken"]:
         assert "RuntimeError: no such digit, at " in error["words"]
     assert out["broken"][0]["raised"] - moment(out["broken"][0]) < 100

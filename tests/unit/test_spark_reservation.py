@@ -267,6 +267,15 @@ def test_ports_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         address = server.start()
         assert port < address[1] <= port + 50
         server.stop()
+    monkeypatch.setenv(reservation.TFOS_SERVER_PORT, "9997-9999")
+    assert Server(1).get_server_ports() == [9997, 9998, 9999]
+    monkeypatch.delenv(reservation.TFOS_SERVER_PORT)
+    assert Server(1).get_server_ports() == [0]
+    assert Server(1).get_server_ip() == "127.0.0.1"
+    monkeypatch.delenv(reservation.TFOS_SERVER_HOST)
+    assert Server(1).get_server_ip() == reservation.ip_address()
+    with Server(1).start_listening_socket() as listener:
+        assert listener.getsockname()[1] > 0
     for text in ("x", "9-8", "70000"):
         monkeypatch.setenv(reservation.TFOS_SERVER_PORT, text)
         with pytest.raises(ValueError, match=f"TFOS_SERVER_PORT is '{text}'"):

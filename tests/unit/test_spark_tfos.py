@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainmaster.spark import TFNode, gpu_info
+from trainmaster.spark.nodes.gpus import VISIBLE, choose_gpus, index_on_host, single_node_env
 
 USER = getpass.getuser()
 UUIDS = [f"GPU-5b1c{number}" for number in range(4)]
@@ -106,3 +108,60 @@ def test_a_host_without_nvidia_smi_has_no_gpu(monkeypatch: pytest.MonkeyPatch, t
     assert not gpu_info.is_gpu_available()
     with pytest.raises(RuntimeError, match=r"Unable to find GPUs: .*nvidia-smi"):
         gpu_info.get_gpus()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "of_spark", "gpus"),
+    [
+        (None, [], ["1"]),
+        (SimpleNamespace(lr=0.1), [], ["1"]),
+        (SimpleNamespace(num_gpus=2), [], ["2", "3"]),
+        ({"num_gpus": 1}, [], ["1"]),
+        (["--num_gpus", "2"], [], ["1"]),
+        (SimpleNamespace(num_gpus=0), [], []),
+        (None, ["5", "6"], ["5", "6"]),
+        (SimpleNamespace(num_gpus=1), ["5", "6"], ["5"]),
+        (SimpleNamespace(num_gpus=0), ["5", "6"], []),
+    ],
+)
+def test_a_node_takes_the_gpus_that_its_arguments_ask_for(
+    host: Path, arguments: object, of_spark: list[str], gpus: list[str]
+) -> None:
+    assert choose_gpus(arguments, of_spark, 1) == gpus
+
+
+def test_a_node_without_the_gpus_that_its_arguments_ask_for_fails(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_EXECUTOR_POD_IP", "10.0.0.7")
+    assert choose_gpus(None, [], 0) == [], "a pod may see GPUs of others"
+    with pytest.raises(RuntimeError, match="num_gpus is 1, and this process can have 0 GPUs: none"):
+        choose_gpus(SimpleNamespace(num_gpus=1), [], 0)
+    monkeypatch.delenv("SPARK_EXECUTOR_POD_IP")
+    with pytest.raises(RuntimeError, match=r"Unable to find 5 free GPU"):
+        choose_gpus(SimpleNamespace(num_gpus=5), [], 0)
+    with pytest.raises(RuntimeError, match="num_gpus is 3, and this process can have 2 GPUs: 5, 6"):
+        choose_gpus(SimpleNamespace(num_gpus=3), ["5", "6"], 0)
+
+
+def test_nodes_of_one_host_have_indices_of_their_own() -> None:
+    cluster = {"ps": ["a:1"], "chief": ["b:1"], "worker": ["a:2", "b:2", "a:3"]}
+    nodes = [("ps", 0), ("chief", 0), ("worker", 0), ("worker", 1), ("worker", 2), ("evaluator", 0)]
+    assert [index_on_host(cluster, role, index) for role, index in nodes] == [0, 0, 1, 1, 2, -1]
+
+
+def test_a_process_without_a_cluster_is_prepared(host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, "7")
+    single_node_env(1, 2, ["a:1", "b:1", "a:2"])
+    assert os.environ[VISIBLE] == "1"
+    single_node_env(num_gpus=0)
+    assert os.environ[VISIBLE] == ""
+    hadoop = tmp_path / "bin" / "hadoop"
+    hadoop.parent.mkdir()
+    hadoop.write_text("#!/bin/sh\necho /opt/$1/$2.jar\n")
+    hadoop.chmod(0o755)
+    monkeypatch.setenv("HADOOP_PREFIX", str(tmp_path))
+    monkeypatch.setenv("CLASSPATH", "/opt/x.jar")
+    monkeypatch.setenv("TFOS_CLASSPATH_UPDATED", "")
+    monkeypatch.delenv("TFOS_CLASSPATH_UPDATED")
+    for _ in range(2):  # the second call adds nothing
+        single_node_env()
+    assert os.environ["CLASSPATH"] == "/opt/x.jar:/opt/classpath/--glob.jar"

@@ -6,5 +6,6 @@ As with the original, importing the package shows log messages of the level INFO
 import logging
 
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s")
+logging.getLogger("py4j").setLevel(logging.WARNING)  # it has a line for each call between Spark and a job
 
 __version__ = "2.2.5"  # the version of TensorFlowOnSpark that has these names
