@@ -37,7 +37,7 @@ NAMES: dict[str, dict[str, str]] = {
         "TFCluster": "differs: only `run` and `reserve` make one",
         "TFCluster.train(dataRDD, num_epochs, feed_timeout, qname)": "differs: also takes a DataFrame; feed_timeout changes nothing",
         "TFCluster.inference(dataRDD, feed_timeout, qname)": "differs: feed_timeout changes nothing; a result must be a number, text, "
-        "bytes, None, an array, or a tuple or list of these",
+        "bytes, None, an array, or a tuple, list or dict of these",
         "TFCluster.shutdown(ssc, grace_secs, timeout)": "differs: raises the error of a function that failed; the context goes on; "
         "grace_secs changes nothing",
         "TFCluster.tensorboard_url()": "same",

@@ -13,7 +13,11 @@ from trainmaster.runtime.feed.results import pack, unpack
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -24,7 +28,8 @@ def through(results: list[Any]) -> list[Any]:
 
 def typed(value: Any) -> Any:
     """Return a value with its types, which == does not compare."""
-    return type(value), [typed(part) for part in value] if isinstance(value, list | tuple) else value
+    parts = list(value.items()) if isinstance(value, dict) else value
+    return type(value), [typed(part) for part in parts] if isinstance(parts, list | tuple) else value
 
 
 @given(st.lists(values, max_size=20))
@@ -62,7 +67,7 @@ def test_scalars_of_numpy_become_those_of_python_and_tensors_arrays() -> None:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        ({"a": 1}, "a result is dict: it must be a number, text"),
+        ({"a": {1}}, "a result is set: it must be a number, text"),
         ([1, object()], "a result is object"),
         (np.array(["a"]), "a result is an array of <U1"),
         (2**63, "more than 64 bits"),

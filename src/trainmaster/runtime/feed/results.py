@@ -2,7 +2,7 @@
 
     lengths of the next two (8 bytes each) | lengths of the buffers, header (both JSON) | buffers, each from a multiple of 64 bytes on
 
-A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple or list of such; it comes back as what it was, but that a
+A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple, list or dict of such; it comes back as what it was, but that a
 scalar of NumPy becomes Python's, and a tensor (anything with `numpy()`) an array. The header is a *node*: what values there are, how many,
 and the nodes of what they have in them.
 
@@ -12,6 +12,7 @@ and the nodes of what they have in them.
     [array, count, dtype, shape]                        one buffer
     [row, count, [a node for each place]]               tuples of one length: a node for all values at the same place
     [list, count, node]                                 lengths, then the values of all
+    [map, count, node, node]                            the keys of each as a list, then the values of each
     [mixed, count, [nodes]]                             of each value the number of its node
 """
 
@@ -103,6 +104,8 @@ def _kind(value: Any) -> tuple[Any, ...]:
         return "row", len(value)
     if isinstance(value, list):
         return ("list",)
+    if isinstance(value, dict):
+        return ("map",)
     if isinstance(value, str):
         return ("text",)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -113,7 +116,7 @@ def _kind(value: Any) -> tuple[Any, ...]:
         return ("tensor",)
     kind = f"an array of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
     raise TypeError(
-        f"a result is {kind}: it must be a number, text, bytes, None, an array of numbers, or a tuple or list of such"
+        f"a result is {kind}: it must be a number, text, bytes, None, an array of numbers, or a tuple, list or dict of such"
     )
 
 
@@ -134,6 +137,9 @@ def _pack_kind(kind: tuple[Any, ...], values: list[Any], buffers: list[Any]) -> 
     elif name == "row":
         places = zip(*values, strict=True) if kind[1] else ()
         return [name, count, [_pack(list(place), buffers) for place in places]]
+    elif name == "map":
+        keys = _pack([list(value) for value in values], buffers)
+        return [name, count, keys, _pack([list(value.values()) for value in values], buffers)]
     elif name == "list":
         buffers.append(array("q", map(len, values)))
         return [name, count, _pack(list(chain.from_iterable(values)), buffers)]
@@ -162,6 +168,9 @@ def _unpack(node: Node, buffers: Iterator[memoryview]) -> list[Any]:
     if name == "row":
         places = [_unpack(place, buffers) for place in details[0]]
         return list(zip(*places, strict=True)) if places else [()] * count
+    if name == "map":
+        keys, contents = (_unpack(part, buffers) for part in details)
+        return [dict(zip(*pair, strict=True)) for pair in zip(keys, contents, strict=True)]
     if name == "list":
         ends = _ends(next(buffers))
         values = _unpack(details[0], buffers)
