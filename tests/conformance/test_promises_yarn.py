@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conformance.engines import TM
 from hadoop import own_hadoop
 
+import trainmaster
 from trainmaster.clusters.hadoop import Settings
 from trainmaster.engines.yarn.submit.store import user_of
 
@@ -31,31 +30,17 @@ def test_a_program_never_runs_outside_its_image(on_hadoop: object, tmp_path: Pat
         *("--worker_resources", "memory=64M,vcores=1", "--worker_launch_cmd", f"touch {ran}", "--wait_job_finish"), cwd=tmp_path,
     )  # fmt: skip
     said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+    assert done.returncode == 3, said
     assert "its container is not what the job asks for: the image no-such-image:1 was asked for" in said
     assert "yarn.nodemanager.runtime.linux.allowed-runtimes" in said, "what to do"
     assert not ran.exists()
 
 
 def test_gpus_that_a_node_counts_and_has_not_are_told(on_hadoop: object, tmp_path: Path) -> None:
-    done = tm(
-        "run",
-        "--engine",
-        "yarn",
-        "--gpus",
-        "1",
-        "--memory",
-        "64MiB",
-        "--json",
-        "--",
-        sys.executable,
-        "-c",
-        "",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    status = json.loads(done.stdout.splitlines()[-1])
-    shown = tm("status", str(status["job"]), cwd=tmp_path).stdout
+    worker = {"command": "true", "resources": {"memory": "64MiB", "gpus": 1}}
+    job = trainmaster.submit({"roles": {"worker": worker}}, engine="yarn")
+    assert job.wait()["state"] == "succeeded"
+    shown = tm("status", job.id, cwd=tmp_path).stdout
     assert "not kept: gpus of worker:0: 1 were granted on" in shown
 
 
@@ -69,5 +54,5 @@ def test_another_queue_than_the_one_asked_for_is_told(tmp_path: Path, monkeypatc
             monkeypatch.setenv(name, value)
         done = tm("run", "--engine", "yarn", "--queue", "default", "--memory", "64MiB", "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "warning: engines.yarn.queue: YARN puts the job into the queue" in done.stderr
+    assert "warning: --queue: YARN puts the job into the queue" in done.stderr
     assert "instead of default" in done.stderr

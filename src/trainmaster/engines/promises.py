@@ -33,8 +33,8 @@ class Promise(Plain):
 PROMISES = {
     "image": Promise(
         "roles.{role}.image or environment.image", True,
-        "have the cluster's administrator allow docker (yarn.nodemanager.runtime.linux.allowed-runtimes), or leave the image out and name "
-        "environment.archive or requirements",
+        "have the cluster's administrator allow docker (yarn.nodemanager.runtime.linux.allowed-runtimes), or leave the image out and use "
+        "environment.archive",
     ),
     "mounts": Promise(
         "engines.yarn.mounts", True,
