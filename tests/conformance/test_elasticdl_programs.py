@@ -113,6 +113,19 @@ def test_a_program_counts_the_records_of_its_job(engine: Engine) -> None:
     assert "26 of 26 shards counted exactly once, 2,000 records" in audited.stdout
 
 
+@pytest.mark.needs("local-master")
+def test_a_program_that_does_not_count_what_it_should_is_told(engine: Engine) -> None:
+    reads = "from trainmaster.runtime import shards; print(len([*shards('train'{})]))"
+    source = {"train": {"url": "records://", "as": "shards"}}
+    job = engine.submit(workers(python(reads.format("")), restart={"limit": 0}), inputs=source)
+    job.failed("exit")
+    assert 'shards("train", default="records://COUNT/SIZE")' in "\n".join(job.lines())
+    counting = reads.format(", default='records://50/20'")
+    job = engine.submit(workers(python(counting)), inputs=source)
+    job.succeeded()
+    assert job.lines() == ["50"]
+
+
 AHEAD = """
     from trainmaster.elasticdl import data_shards
 

@@ -108,6 +108,11 @@ VARIABLES = (
         agent=True,
     ),
     Variable(
+        "TRAINMASTER_ALIAS",
+        "set by a job whose program imports ElasticDL's own names: they are on its path, behind our packages",
+        "elasticdl",
+    ),
+    Variable(
         "PYTHONPATH",
         "one directory more, the last, with our packages for programs alone (`trainmaster.runtime`, `zoo`, `ps`, `elasticdl`)",
         "/tmp/trainmaster-1000/.../digits-k3x7qa/python",

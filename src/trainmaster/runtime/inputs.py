@@ -132,6 +132,10 @@ class Shards:
     def _source(self) -> _Source:
         path = os.environ.get("TRAINMASTER_SOCKET")
         if path:
+            if self._place().startswith("records://?") and not self._default.startswith("records:"):
+                raise ValueError(
+                    f'the program counts the input {self.name}: shards("{self.name}", default="records://COUNT/SIZE")'
+                )
             return _Leased(self, path)
         return _Alone(self)
 
