@@ -2,9 +2,9 @@
 
     lengths of the next two (8 bytes each) | lengths of the buffers, header (both JSON) | buffers, each from a multiple of 64 bytes on
 
-A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple, list or dict of such; it comes back as what it was, but that a
-scalar of NumPy becomes Python's, and a tensor (anything with `numpy()`) an array. The header is a *node*: what values there are, how many,
-and the nodes of what they have in them.
+A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple, list or dict of such; it comes back as what it was,
+but that a scalar of NumPy becomes Python's, and a tensor (anything with `numpy()`) an array. The header is a *node*: what values there
+are, how many, and the nodes of what they have in them.
 
     [int | float | bool, count]                         one buffer
     [text | bytes, count]                               lengths, then all bytes
@@ -12,8 +12,9 @@ and the nodes of what they have in them.
     [array, count, dtype, shape]                        one buffer
     [row, count, [a node for each place]]               tuples of one length: a node for all values at the same place
     [list, count, node]                                 lengths, then the values of all
-    [map, count, node, node]                            the keys of each as a list, then the values of each
     [mixed, count, [nodes]]                             of each value the number of its node
+
+A dict is [map, count, node of its keys, node of its values]: keys and values are lists.
 """
 
 from __future__ import annotations
