@@ -11,7 +11,7 @@ import trainmaster
 from trainmaster.client.jobs.places import job_ids
 from trainmaster.core.errors import BadInput
 
-COUNTS = "mkdir -p sums; for name in train one whole; do find $name -type f | sort | xargs cat > sums/$name; done"
+COUNTS = "mkdir -p sums; for name in train one whole two; do find $name -type f | sort | xargs cat > sums/$name; done"
 SUMS = {"sums": {"url": "out/sums", "from": "worker:0", "local": "sums", "overwrite": True}}
 
 
@@ -22,6 +22,7 @@ def given(engine: Engine) -> dict[str, object]:
         "train": {"url": "data/*.csv", "split": "whole"},
         "one": {"url": "data/a.csv", "split": "whole"},
         "whole": {"url": "data", "split": "whole"},
+        "two": {"url": ["data/a.csv", "data/deep"], "split": "whole"},
     }
 
 
@@ -35,7 +36,7 @@ def test_data_of_this_machine_go_with_the_job_and_come_back(engine: Engine) -> N
     engine.write("out/sums/_saves/2026-01-01T00-00-00Z/worker-0/x", "saved then")
     job = engine.submit(workers(COUNTS), inputs=inputs, outputs=SUMS)
     job.succeeded()
-    assert sums(engine) == {"train": "a\nb\n", "one": "a\n", "whole": "a\nb\nnot read\nc\n"}
+    assert sums(engine) == {"train": "a\nb\n", "one": "a\n", "whole": "a\nb\nnot read\nc\n", "two": "a\nc\n"}
     left = sorted(path.name for path in (engine.folder / "out" / "sums").iterdir())
     assert left == ["_SUCCESS", "_saves", "old", "worker-0"], "no earlier output of a job, so not its to remove"
     assert [path.name for path in (engine.folder / "out").iterdir()] == ["sums"]

@@ -49,6 +49,50 @@ def test_the_quick_start_of_xlearning_on_yarn(on_hadoop, tmp_path: Path) -> None
     assert elsewhere.returncode == 1, elsewhere.stderr
 
 
+SAVES_ONCE = """
+import json, os, sys
+if os.environ["TF_ROLE"] == "worker" and os.environ["TF_INDEX"] == "0":
+    with open("model/seen.json", "w") as file:
+        json.dump({"data": sorted(os.listdir("data")), "words": sorted(os.listdir("words"))}, file)
+"""
+
+
+@pytest.mark.full
+def test_one_worker_saves_what_two_remote_paths_gave_on_yarn(on_hadoop, tmp_path: Path) -> None:
+    """`A,B#data`, a folder by --cacheFile, TensorBoard by default, and an output that only worker 0 writes."""
+    for path in ("a/part-0", "b/part-0", "b/part-1", "words/deep/w"):
+        store_for("hdfs:///tmp/several").put(path, b"x\n")
+    (tmp_path / "demo.py").write_text(SAVES_ONCE)
+    words = (
+        "--app-type tensorflow --app-name saves-once --input /tmp/several/a,/tmp/several/b#data --cacheFile /tmp/several/words#words "
+        "--output /tmp/saves_once#model --files demo.py --worker-memory 128M --worker-num 1"
+    )
+    done = tm("submit", "--xlearning", *words.split(), "--launch-cmd", f"{sys.executable} demo.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    model = store_for("hdfs:///tmp/saves_once")
+    seen = json.loads(model.get("worker-0/seen.json") or b"")
+    assert seen == {"data": ["2-part-0", "part-0", "part-1"], "words": ["deep"]}
+    assert "TensorBoard" in tm("status", "saves-once", cwd=tmp_path).stdout
+
+
+@pytest.mark.full
+def test_an_outputformat_writes_records_on_yarn(on_hadoop, tmp_path: Path) -> None:
+    """Lines of stdout become records of a SequenceFile, which the matching InputFormat reads again."""
+    store_for("hdfs:///tmp/lines").put("part-0", b"one\ntwo\n")
+    file_format = "org.apache.hadoop.mapred.SequenceFile"
+    streams = "--input-strategy STREAM --output-strategy STREAM --worker-memory 256M"
+    words = f"--input /tmp/lines#in --output /tmp/records#out --outputformat {file_format}OutputFormat {streams}"
+    done = tm("submit", "--xlearning", *words.split(), "cat", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [made] = [file.path for file in store_for("hdfs:///tmp/records").files("worker-0")]
+    assert (store_for("hdfs:///tmp/records").get(made) or b"").startswith(b"SEQ")
+    words = f"--input /tmp/records/worker-0#in --output /tmp/again#out --inputformat {file_format}InputFormat {streams}"
+    done = tm("submit", "--xlearning", *words.split(), "cat", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [made] = [file.path for file in store_for("hdfs:///tmp/again").files("worker-0")]
+    assert store_for("hdfs:///tmp/again").get(made) == b"one\ntwo\n"
+
+
 @pytest.mark.full
 def test_the_quick_start_of_submarine_on_yarn(on_hadoop, tmp_path: Path) -> None:
     """A master, a worker and a ps, with a page that is linked to; shown and killed by name."""

@@ -55,7 +55,7 @@ from trainmaster.integrations.xlearning_conf import (
 
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
 # Types whose tasks need something of ours to find their peers, and that part, which is not built. One worker without ps needs no peers.
-SCHEDULER, MPIEXEC = "a scheduler, and servers that are told of it", "a start of all workers by mpiexec"
+SCHEDULER, MPIEXEC = "a scheduler, and servers that know its address", "a start of all workers by mpiexec"
 CLUSTERED = {
     "mxnet": ("ps.num", SCHEDULER),
     "xflow": ("ps.num", SCHEDULER),
@@ -585,10 +585,10 @@ class _Builder:
         Other types than tensorflow get one only if a flag is about it: most nodes have no VisualDL.
         """
         table = self.table
-        asked = any(table[key].strong for key in BOARD_KEYS if key in table)
-        by_default = self.command_setting.origin in XLEARNING_1 and (self.kind == "tensorflow" or asked)
+        is_wanted = any(table[key].strong for key in BOARD_KEYS if key in table)
+        by_default = self.command_setting.origin in XLEARNING_1 and (self.kind == "tensorflow" or is_wanted)
         enabled = table.get("tf.board.enable") or Said("true" if by_default else "false", "XLearning's default", False)
-        return enabled if self.kind == "tensorflow" or asked else Said("false", enabled.origin, False)
+        return enabled if self.kind == "tensorflow" or is_wanted else Said("false", enabled.origin, False)
 
     def _board_name(self) -> str:
         return "TensorBoard" if self.kind == "tensorflow" else "VisualDL"

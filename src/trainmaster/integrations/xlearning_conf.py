@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "remote.defaultFS": ("another default file system", "write whole URLs, or set fs.defaultFS in HADOOP_CONF_DIR"),
     **dict.fromkeys(
         ("s3.cluster", "s3.cluster.prefix", "s3.bucket.dir.split", "s3.key.access", "s3.key.secret"),
-        ("an object store by its configuration", "export AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which go along"),
+        ("an object store by its configuration", "export AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: the job takes them"),
     ),
     **dict.fromkeys(
         ("commom.cache.archive.hdfs", "commom.cache.archive.hdfs.convert.enable"),
