@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from conformance.engines import TM
 from hadoop import own_hadoop
 
 import trainmaster
-from trainmaster.clusters.hadoop import Settings
+from trainmaster.clusters.hadoop import Cluster, Settings
 from trainmaster.engines.yarn.submit.store import user_of
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
@@ -44,15 +46,31 @@ def test_gpus_that_a_node_counts_and_has_not_are_told(on_hadoop: object, tmp_pat
     assert "not kept: gpus of worker:0: 1 were granted on" in shown
 
 
-def test_another_queue_than_the_one_asked_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def lenient() -> Iterator[Cluster]:
+    """A cluster that maps its user to a queue, and whose nodes check no memory."""
     rules = {
         "yarn.scheduler.capacity.queue-mappings": f"u:{user_of(dict(os.environ))}:low",
-        "yarn.scheduler.capacity.queue-mappings-override.enable": "true",
-    }
+        "yarn.scheduler.capacity.queue-mappings-override.enable": "true", "yarn.nodemanager.pmem-check-enabled": "false",
+    }  # fmt: skip
     with own_hadoop(Settings(nodes=1, queues={"default": 70.0, "low": 30.0}, properties=rules)) as cluster:
-        for name, value in cluster.environ.items():
-            monkeypatch.setenv(name, value)
-        done = tm("run", "--engine", "yarn", "--queue", "default", "--memory", "64MiB", "--", "true", cwd=tmp_path)
+        yield cluster
+
+
+@pytest.fixture
+def on_lenient(lenient: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in lenient.environ.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_another_queue_than_the_one_asked_for_is_told(on_lenient: None, tmp_path: Path) -> None:
+    done = tm("run", "--engine", "yarn", "--queue", "default", "--memory", "64MiB", "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "warning: --queue: YARN puts the job into the queue" in done.stderr
-    assert "instead of default" in done.stderr
+    assert "warning: --queue: YARN puts the job into the queue root.low instead of default" in done.stderr
+
+
+def test_memory_is_limited_where_yarn_checks_none(on_lenient: None, tmp_path: Path) -> None:
+    hold = "import time; held = b'x' * (512 << 20); time.sleep(3600)"
+    done = tm("run", "--engine", "yarn", "--memory", "64MiB", "--", sys.executable, "-c", hold, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "of 64 MiB and was killed" in done.stdout + done.stderr

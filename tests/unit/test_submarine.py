@@ -239,9 +239,21 @@ def test_where_java_and_hadoop_are_in_an_image() -> None:
     found = told(*PS, *image)
     both = {"DOCKER_JAVA_HOME": "/j", "JAVA_HOME": "/j", "DOCKER_HADOOP_HDFS_HOME": "/h", "HADOOP_HDFS_HOME": "/h"}
     assert value(found, f"{W}.env") == value(found, "roles.ps.env") == both
-    assert any("CLASSPATH" in remark for remark in found.remarks)
     for words in ([*image, "--env", "JAVA_HOME=/own"], ["--env", "JAVA_HOME=/own", *image]):
         assert value(told(*ONE, *words), f"{W}.env")["JAVA_HOME"] == "/own", "what is said itself is meant"
+
+
+def test_programs_find_the_hadoop_of_an_image_by_classpath(tmp_path: Path) -> None:
+    """As its launcher did: libhdfs needs the jars, each by its name."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "hadoop").write_text('#!/bin/sh\necho "jars of $*"\n')
+    (tmp_path / "bin" / "hadoop").chmod(0o755)
+    words = [*ONE, "--env", "DOCKER_HADOOP_HDFS_HOME=/hadoop", "--worker_launch_cmd", 'echo "$CLASSPATH"']
+    command = value(told(*words), f"{W}.command")
+    for home, printed in ((tmp_path, "jars of classpath --glob\n"), ("/nowhere", "\n")):
+        environ = {"HADOOP_HDFS_HOME": str(home), "PATH": "/usr/bin:/bin"}
+        assert subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout == printed
+    assert "CLASSPATH" not in value(told(*ONE), f"{W}.command")[2]
 
 
 def test_only_who_wants_waits() -> None:

@@ -42,11 +42,11 @@ class Following:
         store = store_for(listing.prefix)
         for file in listing.files:
             name, version = listing.relative(file), (file.size, file.stamp)
-            if self._seen.get(name) != version and not self.stop.is_set():
-                self._copy(store, name, file)
+            if self._seen.get(name) != version and self._copy(store, name, file):
                 self._seen[name] = version
 
-    def _copy(self, store: Store, name: str, file: File) -> None:
+    def _copy(self, store: Store, name: str, file: File) -> bool:
+        """Copy what the copy lacks. Return whether it is whole: the storage may not give all bytes yet."""
         path = safe_path(self.folder, name, "a file of the input")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "ab") as copy:
@@ -60,3 +60,4 @@ class Following:
                 with writing(path, size):
                     copy.write(data)
                     copy.flush()
+            return copy.tell() == file.size

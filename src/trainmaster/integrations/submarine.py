@@ -331,7 +331,15 @@ class _Builder:
             ("saved_model_path", self._path("saved_model_path", self._checkpoints())),
         ):  # fmt: skip
             text = text.replace(f"%{name}%", path)
-        return submarine_conf.EXPORTS[self.framework] + text if self.is_tony and self.workers > 1 else text
+        text = submarine_conf.EXPORTS[self.framework] + text if self.is_tony and self.workers > 1 else text
+        return submarine_conf.HADOOP + text if self._has_hadoop(kind) else text
+
+    def _has_hadoop(self, kind: str) -> bool:
+        """Tell whether a variable names the place of Hadoop in the image of a role."""
+        return any(
+            name == "env" and role in ("", kind) and option.text.startswith("DOCKER_HADOOP_HDFS_HOME=")
+            for name, role, option in self.repeated
+        )
 
     def _path(self, name: str, otherwise: str) -> str:
         """Return a path as the program gets it."""
@@ -389,11 +397,6 @@ class _Builder:
         if inside := IN_IMAGE.get(name):
             is_set = any(kind == "env" and other.text.startswith(f"{inside}=") for kind, _, other in self.repeated)
             names += [] if is_set else [inside]
-        if name == "DOCKER_HADOOP_HDFS_HOME":
-            self.draft.remark(
-                f"{name}: nobody fills CLASSPATH here; a program that opens hdfs:// by libhdfs begins with "
-                'export CLASSPATH=$("$HADOOP_HDFS_HOME/bin/hadoop" classpath --glob)'
-            )
         for role in roles:
             for variable in names:
                 self.draft.set_key(("roles", role, "env", variable), text, option)

@@ -39,6 +39,12 @@ EXPORTS = {
     '[[ "$TF_CONFIG" =~ \\"cluster\\":\\ *(\\{[^}]*\\}) ]]; export CLUSTER_SPEC="${BASH_REMATCH[1]}"; ',
     "pytorch": 'export INIT_METHOD="tcp://$MASTER_ADDR:$MASTER_PORT" WORLD="$WORLD_SIZE"; ',
 }
+# The beginning of a command whose image has Hadoop: what libhdfs needs (HadoopEnvironmentSetup of Submarine 0.3).
+HADOOP = (
+    'if [ -x "$HADOOP_HDFS_HOME/bin/hadoop" ]; then export CLASSPATH="$("$HADOOP_HDFS_HOME/bin/hadoop" classpath --glob)" '
+    'LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$JAVA_HOME/lib/amd64/server"; '
+    'else echo "there is no Hadoop at $HADOOP_HDFS_HOME: CLASSPATH is not set" >&2; fi; '
+)
 # Setting -> why it needs nothing here.
 NOTHING = {
     "submarine.runtime.class": "our own master is the runtime",
