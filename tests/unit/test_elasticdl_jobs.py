@@ -563,15 +563,13 @@ def test_errors_speak_of_flags_and_settings() -> None:
 
 
 def test_formats_are_those_in_which_the_program_reads_files_by_hand() -> None:
-    """A directory of .csv files has a header in each; without an ending files are lines, in an ElasticDL line RecordIO."""
+    """A directory of .csv files has a header in each. Where an ending tells nothing, whoever reads the files looks into them."""
     assert value(job(), "inputs.training.format") == "csv"
     assert value(job("--data_reader_params=reader_type=Text"), "inputs.training.format") == "lines"
     assert value(job("--custom_data_reader=Mine"), "inputs.training.format") == "auto"
     assert value(job("--training_data=hdfs:///data/part"), "inputs.training.format") == "auto"
-    assert (
-        value(job("--training_data=/data/part", engine="kubernetes", is_theirs=True), "inputs.training.format")
-        == "recordio"
-    )
+    theirs = job("--training_data=/data/part", engine="kubernetes", is_theirs=True)
+    assert value(theirs, "inputs.training.format") == "auto"
     assert "there is no reader of the type Tetx" in refused("--data_reader_params=reader_type=Tetx")
 
 

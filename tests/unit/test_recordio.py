@@ -25,8 +25,9 @@ from trainmaster.core.spec.job import Input
 from trainmaster.data.formats.formats import check_format, format_of, shard_files
 from trainmaster.runtime import shards
 from trainmaster.runtime.formats import DamagedFile, recordio, snappy
-from trainmaster.runtime.formats.crc32c import crc32c_in_python
-from trainmaster.runtime.reading import Reader
+from trainmaster.runtime.formats.crc32c import crc32c_in_python, masked_crc32c
+from trainmaster.runtime.formats.tfrecord_frames import frame
+from trainmaster.runtime.reading import Reader, cut_alone
 
 RECORDS = st.lists(st.binary(max_size=300), max_size=60)
 COMPRESSORS = ("none", "gzip", "snappy")
@@ -232,7 +233,7 @@ def test_shards_are_cut_at_chunks_of_large_files_alone(tmp_path: Path) -> None:
     assert [shard.end for shard in places[:4]] == [shard.start for shard in places[1:5]]
     assert place_words(places[1]._asdict()) == f"{large}, bytes 20,160 to 40,320"
     auto = shard_files(Input("train", str(tmp_path), as_="shards"), listing(large, small))
-    assert [file.kind for file in auto] == ["", RECORDIO]
+    assert [file.kind for file in auto] == [RECORDIO, RECORDIO]
 
 
 def test_shards_lie_in_any_store(tmp_path: Path) -> None:
@@ -263,3 +264,29 @@ def test_a_stream_of_records_that_nothing_separates_is_refused() -> None:
     check_format(Input("train", "x", as_="shards", format="recordio"))
     with pytest.raises(BadInput, match="bytes, parquet, recordio, tfrecord"):
         check_format(Input("train", "x", as_="shards", format="recordoi"))
+
+
+@pytest.mark.parametrize("name", ["data-00000", "data.bin", "data.00"])
+def test_a_file_whose_ending_tells_nothing_is_looked_into_by_master_and_program_alike(
+    tmp_path: Path, name: str
+) -> None:
+    contents = {"recordio": b"", "tfrecord": frame(b"one", masked_crc32c()), "lines": b"one\n"}
+    for format_name, content in contents.items():
+        place = tmp_path / format_name / name
+        place.parent.mkdir()
+        place.write_bytes(content)
+        if format_name == "recordio":
+            written(place, [b"one"])
+        listing = Listing("", (Listed(str(place), place.stat().st_size),))
+        (file,) = shard_files(Input("x", str(place)), listing)
+        ((_, kind, _, _),) = cut_alone(str(place))
+        assert (file.kind or "lines", kind) == (format_name, format_name)
+        assert list(shards("x", default=str(place))) in ([b"one"], ["one"])
+
+
+def test_one_file_of_a_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [Path(written(tmp_path / f"data-{number}", [b"one"])) for number in range(5)]
+    listing = Listing("", tuple(Listed(str(file), file.stat().st_size) for file in files))
+    for file in files[1:]:
+        file.unlink()
+    assert {file.kind for file in shard_files(Input("x", str(tmp_path)), listing)} == {RECORDIO}

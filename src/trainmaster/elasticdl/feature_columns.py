@@ -1,7 +1,7 @@
 """ElasticDL's feature columns, for `tf.keras.layers.DenseFeatures` of Keras 2. Importing this module imports tensorflow.
 
     thal = tf.feature_column.categorical_column_with_hash_bucket("thal", hash_bucket_size=100)
-    columns = [embedding_column(thal, dimension=8)]              # its rows lie in a table, as those of the layer Embedding
+    columns = [embedding_column(thal, dimension=8)]              # the rows are in a table, as those of the layer Embedding
 
 `concatenated_categorical_column` gives one space of ids to several columns: the ids of each begin where those of the one before end.
 """
@@ -31,7 +31,7 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> EmbeddingColumn:
-    """Return the column of the rows of a categorical column's ids, combined for each example. They lie in a table of servers.
+    """Return the column of the rows of a categorical column's ids, combined for each example. Servers have them in a table.
 
     `max_norm` and `trainable` change nothing, as in ElasticDL. Raises ValueError for a dimension below 1, or an initializer that cannot be
     called.
@@ -45,8 +45,8 @@ def embedding_column(
     return EmbeddingColumn(categorical_column, dimension, combiner, initializer, max_norm, trainable)
 
 
-class EmbeddingColumn(  # type: ignore[misc]  # of type Any, as tensorflow has no types
-    columns.DenseColumn,
+class EmbeddingColumn(
+    columns.DenseColumn,  # type: ignore[misc]  # of type Any, as tensorflow has no types
     namedtuple("EmbeddingColumn", "categorical_column dimension combiner initializer max_norm trainable"),
 ):
     """See `embedding_column`. The rows are those of a layer `Embedding`, which the DenseFeatures that has the column holds."""
@@ -121,8 +121,8 @@ def concatenated_categorical_column(categorical_columns: list[Any]) -> Concatena
     return ConcatenatedCategoricalColumn(tuple(categorical_columns))
 
 
-class ConcatenatedCategoricalColumn(  # type: ignore[misc]  # of type Any, as tensorflow has no types
-    columns.CategoricalColumn,
+class ConcatenatedCategoricalColumn(
+    columns.CategoricalColumn,  # type: ignore[misc]  # of type Any, as tensorflow has no types
     namedtuple("ConcatenatedCategoricalColumn", "categorical_columns"),
 ):
     """See `concatenated_categorical_column`."""

@@ -16,7 +16,8 @@ import os
 import re
 
 from trainmaster.runtime.elsewhere import library, open_binary
-from trainmaster.runtime.formats import format_of_file, is_table
+from trainmaster.runtime.formats import is_table
+from trainmaster.runtime.formats.kinds import format_of_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ in it. The other parts are names in the same file, or "dir.module.name" in anoth
 | `custom_data_reader` | `f(data_origin=..., records_per_task=..., **params)` | |
 | `prediction_outputs_processor` | a class with `process(predictions, worker_id)` | |
 
-A part that is not needed is None where the file has not got it, unless the user named it. *Imports.* The file can import what lies beside
-it, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory comes first on `sys.path`.
+A part that is not needed is None where the file has not got it, unless the user named it. *Imports.* The file can import the files of its
+directory, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory comes first on `sys.path`.
 The zoo, its parent and our modules in ElasticDL's place come last, so a folder of the zoo hides no installed package, and an ElasticDL
 that is installed is used. All stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
 
@@ -294,10 +294,10 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
 
 
 def _extend_path(zoo: str, path: str) -> None:
-    zoo, beside = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
-    if beside not in sys.path:
-        sys.path.insert(0, beside)
-    sys.path += [folder for folder in (zoo, os.path.dirname(zoo), _THEIR_NAMES) if folder not in sys.path]
+    zoo, folder = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.path += [place for place in (zoo, os.path.dirname(zoo), _THEIR_NAMES) if place not in sys.path]
 
 
 def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:

@@ -45,7 +45,8 @@ from trainmaster.data.formats import rows
 from trainmaster.data.store.stores import Store, local_path, store_for
 from trainmaster.data.store.transfer import CHUNK, retried, writing
 from trainmaster.host import children
-from trainmaster.runtime.formats import DamagedFile, format_of_file, recordio
+from trainmaster.runtime.formats import DamagedFile, recordio
+from trainmaster.runtime.formats.kinds import format_of_file
 
 T = TypeVar("T")
 

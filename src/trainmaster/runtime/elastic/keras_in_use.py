@@ -104,7 +104,7 @@ ROWS = "embeddings" if IS_KERAS_2 else "_embeddings"  # the attribute in which K
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a type, which is one of Keras, NumPy, TensorFlow or PyTorch. Raises ValueError or TypeError where it is none."""
+    """Return the name of a type, which is one of Keras, NumPy, TensorFlow or PyTorch. Raises ValueError or TypeError for anything else."""
     if not IS_KERAS_2:
         return str(keras.backend.standardize_dtype(dtype))
     import tensorflow as tf

@@ -100,13 +100,8 @@ class KerasModel:
             self.model = to_weights(self.model)
 
     def call(self, features: Any, training: bool = False) -> Any:
-        """Return the model's outputs. One input that has no name, or another one, gets the one feature, as with TensorFlow 2.0."""
-        form = getattr(self.model, "_inputs_struct", None)
-        form = getattr(self.model, "_nested_inputs", None) if form is None else form
-        is_bare = form is not None and not isinstance(form, dict | list | tuple)
-        if is_bare and isinstance(features, dict) and len(features) == 1:
-            (features,) = features.values()
-        return self.model(features, training=training)
+        """Return the model's outputs."""
+        return _call(self.model, features, training)
 
     def check_loss(self, features: Any, labels: Any, size: int) -> None:
         """Raise BadModel where the loss has a wrong shape for a batch."""
@@ -300,7 +295,7 @@ class KerasModel:
 
         whole = tf.Module()
         whole.parts = [*model.variables, *_lookup_tables(model)]
-        whole.serve = tf.function(lambda features: model(features, training=False), self._signature())
+        whole.serve = tf.function(lambda features: _call(model, features, False), self._signature())
         tf.saved_model.save(whole, directory, whole.serve.get_concrete_function())
 
     def _signature(self) -> Any:
@@ -313,6 +308,16 @@ class KerasModel:
             lambda value: tf.TensorSpec([None, *value.shape[1:]], tf.as_dtype(value.dtype) if value.dtype.kind not in "SU" else tf.string),
             self._example,
         )]  # fmt: skip
+
+
+def _call(model: Any, features: Any, training: bool) -> Any:
+    """Return a model's outputs. A lone input gets the one feature, whatever the names of both, as with TensorFlow 2.0."""
+    form = getattr(model, "_inputs_struct", None)
+    form = getattr(model, "_nested_inputs", None) if form is None else form  # of Keras 2
+    is_lone = form is not None and not isinstance(form, dict | list | tuple)
+    if is_lone and isinstance(features, dict) and len(features) == 1:
+        (features,) = features.values()
+    return model(features, training=training)
 
 
 def _lookup_tables(model: Any) -> list[Any]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl_preprocessing.constants import AnalysisEnvTemplate
+from ..constants import AnalysisEnvTemplate
 
 
 def _read(template: str, feature_name: str, default_value: Any, parse: Callable[[str], Any]) -> Any:

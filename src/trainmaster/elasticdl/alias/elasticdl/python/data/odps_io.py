@@ -3,9 +3,9 @@
 import os
 from typing import Any
 
-from elasticdl.python.common.constants import MaxComputeConfig
-
 from trainmaster.elasticdl.readers import no_maxcompute
+
+from ..common.constants import MaxComputeConfig
 
 
 def is_odps_configured() -> bool:
