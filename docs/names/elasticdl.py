@@ -6,13 +6,15 @@ A module that is not here, and whose names no model file or program uses, is one
 _MASTER = "not here: a part of ElasticDL's own master and workers"
 _MAXCOMPUTE = "differs: it can be imported, and using it is one error: there is no client of MaxCompute"
 _HOROVOD = "not here: members sum their gradients without Horovod"
+_EITHER = "differs: it takes the arguments of older and newer versions, by position or by name"
+_BY_ITSELF = "not here: elastic_run does it"
 _TABLES = "not here: the rows of the layer are pulled and pushed by the training program"
 _GENERATOR = "not here: the script that writes data runs as it is, with the package recordio"
-_LAYER = {"call": "same", "get_config": "same"}
 
 
 def _layer(name: str, *methods: str) -> dict[str, str]:
-    return {name: "same", **{f"{name}.{method}": "same" for method in ("call", "get_config", *methods)}}
+    """Return the rows of a preprocessing layer, which is alike."""
+    return {name: "same", **{f"{name}.{method}": "same" for method in ("call", *methods)}}
 
 
 NAMES: dict[str, dict[str, str]] = {
@@ -88,7 +90,6 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticdl.python.data.reader.data_reader": {
         "Metadata": "same",
-        "Metadata.column_names": "same",
         "Metadata.column_dtypes": "same",
         "Metadata.get_tf_dtype_from_maxcompute_column": "not here: the types of MaxCompute's columns",
         "AbstractDataReader": "same",
@@ -103,9 +104,15 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticdl.python.data.reader.odps_reader": {
         "ODPSDataReader": _MAXCOMPUTE,
+        "ODPSDataReader.read_records": "not here: no ODPSDataReader can be made",
+        "ODPSDataReader.create_shards": "not here: no ODPSDataReader can be made",
+        "ODPSDataReader.records_output_types": "not here: no ODPSDataReader can be made",
+        "ODPSDataReader.metadata": "not here: no ODPSDataReader can be made",
         "ODPSDataReader.get_odps_reader": "not here: no ODPSDataReader can be made",
         "ODPSDataReader.default_feed": "not here: no ODPSDataReader can be made",
         "ParallelODPSDataReader": _MAXCOMPUTE,
+        "ParallelODPSDataReader.read_records": "not here: no ParallelODPSDataReader can be made",
+        "ParallelODPSDataReader.records_output_types": "not here: no ParallelODPSDataReader can be made",
         "ParallelODPSDataReader.parallel_record_records": "not here: no ParallelODPSDataReader can be made",
     },
     "elasticdl.python.data.reader.recordio_reader": {
@@ -201,17 +208,17 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticdl_preprocessing.layers": {
         **_layer("ConcatenateWithOffset"),
-        **_layer("Discretization", "num_bins"),
-        **_layer("Hashing"),
-        **_layer("IndexLookup", "build", "vocab_size"),
-        **_layer("LogRound"),
-        **_layer("Normalizer"),
-        **_layer("RoundIdentity"),
+        **_layer("Discretization", "num_bins", "get_config", "compute_output_shape"),
+        **_layer("Hashing", "get_config", "compute_output_shape"),
+        **_layer("IndexLookup", "build", "vocab_size", "get_config", "compute_output_shape"),
+        **_layer("LogRound", "get_config", "compute_output_shape"),
+        **_layer("Normalizer", "get_config", "compute_output_shape"),
+        **_layer("RoundIdentity", "get_config", "compute_output_shape"),
         **_layer("SparseEmbedding", "build"),
         **_layer("ToNumber"),
         **_layer("ToRagged"),
         "ToRagged": "differs: it splits strings at sep, which ElasticDL's last version took and did not use",
-        **_layer("ToSparse"),
+        **_layer("ToSparse", "get_config", "compute_output_shape"),
     },
     "elasticdl_preprocessing.utils.analyzer_utils": {
         "get_min": "same",
@@ -235,14 +242,14 @@ NAMES: dict[str, dict[str, str]] = {
         "TrainingLoopStatus": _MASTER,
     },
     "elasticai_api.common.data_shard_service": {
-        "build_data_shard_service": "same",
-        "DataShardService": "same",
+        "build_data_shard_service": _EITHER,
+        "DataShardService": _EITHER,
         "DataShardService.get_minibatch_count_per_epoch": "same",
-        "DataShardService.get_current_task": "same",
-        "DataShardService.get_task": "same",
+        "DataShardService.get_current_task": "not here: a task is what fetch_shard gives",
+        "DataShardService.get_task": "not here: fetch_shard asks for the next one",
         "DataShardService.report_batch_done": "same",
         "DataShardService.fetch_shard": "same",
-        "RecordIndexService": "same",
+        "RecordIndexService": _EITHER,
         "RecordIndexService.fetch_record_index": "same",
     },
     "elasticai_api.common.master_client": {
@@ -256,22 +263,38 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticai_api.pytorch.controller": {
         "create_elastic_controller": "same",
-        "PyTorchAllReduceController": "same",
+        "PyTorchAllReduceController": "differs: the last argument is the service, and a master client before it is not needed",
         "PyTorchAllReduceController.get_current_epoch": "same",
+        "PyTorchAllReduceController.set_resume_epoch": "same",
         "PyTorchAllReduceController.set_broadcast_model": "same",
         "PyTorchAllReduceController.set_broadcast_optimizer": "same",
+        "PyTorchAllReduceController.broadcast": _BY_ITSELF,
+        "PyTorchAllReduceController.train_one_batch_with_retries": _BY_ITSELF,
+        "PyTorchAllReduceController.restore": _BY_ITSELF,
+        "PyTorchAllReduceController.reset_backward_passes_per_step": _BY_ITSELF,
     },
-    "elasticai_api.pytorch.optimizer": {"DistributedOptimizer": "same"},
+    "elasticai_api.pytorch.optimizer": {"DistributedOptimizer": "differs: what is Horovod's alone changes nothing"},
     "elasticai_api.tensorflow.controller": {
         "create_elastic_controller": "same",
-        "TensorFlowV2AllReduceController": "same",
+        "TensorFlowV2AllReduceController": "differs: the last argument is the service, and a master client before it is not needed",
         "TensorFlowV2AllReduceController.set_broadcast_model": "same",
         "TensorFlowV2AllReduceController.set_broadcast_optimizer": "same",
+        "TensorFlowV2AllReduceController.broadcast": _BY_ITSELF,
+        "TensorFlowV2AllReduceController.train_one_batch_with_retries": _BY_ITSELF,
         "TensorFlowV1AllReduceController": "not here: TensorFlow 1 needs Python 3.7 or older",
     },
     "elasticai_api.tensorflow.hooks": {
         "ElasticDataShardReportHook": "same",
         "ElasticDataShardReportHook.after_run": "same",
+    },
+    "elasticai_api.tensorflow.optimizer": {
+        "DistributedOptimizer": "differs: what is Horovod's alone changes nothing, and fixed_global_batch_size is refused",
+        "complement_value_from_env_if_none": _HOROVOD,
+        "get_adjust_backward_passes_hooks": _HOROVOD,
+        "AdjustBackwardPassesPerStepHook": _HOROVOD,
+        "apply_op_to_not_none_tensors": _HOROVOD,
+        "get_not_none_from_list": _HOROVOD,
+        "LocalGradientAggregationHelper": _HOROVOD,
     },
     "elasticai_api.util.grpc_utils": {"*": _MASTER},
     "elasticai_api.util.log_utils": {

@@ -15,9 +15,9 @@ in it. The other parts are names in the same file, or "dir.module.name" in anoth
 | `prediction_outputs_processor` | a class with `process(predictions, worker_id)` | |
 
 A part that is not needed is None where the file has not got it, unless the user named it. *Imports.* The file can import the files of its
-directory, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory comes first on `sys.path`.
-The zoo, its parent and our modules in ElasticDL's place come last, so a folder of the zoo hides no installed package, and an ElasticDL
-that is installed is used. All stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
+directory, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory is first on
+`sys.path`. The zoo, its parent and our modules in ElasticDL's place are last, so a folder of the zoo hides no installed package, and an
+ElasticDL that is installed is used. All stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
 
 `check_names` reads a file before the job starts. Nothing is called but the file itself, as it is imported: whether parts can be called so
 is read from their signatures. All faults are a `BadModel`. What the file's functions raise later is theirs.

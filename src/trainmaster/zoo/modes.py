@@ -19,6 +19,8 @@ class Metadata:
     types by name, which a reader of the model file's own may give.
     """
 
+    column_dtypes: Mapping[str, Any] | None = None
+
     def __init__(
         self, column_names: Sequence[str] | None = None, column_dtypes: Mapping[str, Any] | None = None
     ) -> None:

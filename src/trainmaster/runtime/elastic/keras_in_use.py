@@ -128,9 +128,11 @@ def values_of(variables: Sequence[Variable]) -> list[Any]:
 
 
 def with_apply(optimizer: Any) -> Any:
-    """Return an optimizer with the method `apply(gradients, variables)`, which Keras 2 does not have."""
+    """Return an optimizer whose `apply_gradients` calls its method `apply(gradients, variables)`, as those of Keras 3 do."""
     if IS_KERAS_2 and not hasattr(optimizer, "apply") and hasattr(optimizer, "apply_gradients"):
-        optimizer.apply = lambda gradients, variables: optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        plain = optimizer.apply_gradients
+        optimizer.apply = lambda gradients, variables: plain(zip(gradients, variables, strict=True))
+        optimizer.apply_gradients = lambda pairs, **options: optimizer.apply(*zip(*pairs, strict=True))
     return optimizer
 
 
