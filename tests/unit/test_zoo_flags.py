@@ -23,6 +23,7 @@ def test_values_and_older_names() -> None:
     _, values = flags.parse(["train", *NEEDED, "--dataset_fn=older", "--use_async", "--max_step", "7"])
     assert (values["feed"], values["use_async"], values["max_step"]) == ("older", True, 7)
     assert flags.parse(["train", *NEEDED, "--use_async", "false"])[1]["use_async"] is False
+    assert flags.parse(["train", *NEEDED, "--log_level", "info"])[1]["log_level"] == "INFO"
     assert "use_async" not in flags.flags_of("predict")
 
 

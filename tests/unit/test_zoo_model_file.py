@@ -118,6 +118,36 @@ def test_a_file_imports_what_lies_beside_it_and_by_the_name_of_the_zoo(zoo: Zoo)
     assert zoo.load(names={"callbacks": "size"}).callbacks() == [3, 4, 4, 4]
 
 
+def test_a_folder_of_the_zoo_hides_no_installed_package(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ElasticDL's own zoo has a folder deepctr, whose model imports the package deepctr."""
+    installed = tmp_path / "site-packages" / zoo.name
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("ORIGIN = 'installed'\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    zoo.write(f"from {zoo.name} import ORIGIN\n" + dedent(WHOLE) + "def origin(): return [ORIGIN]\n")
+    assert zoo.load(names={"callbacks": "origin"}).callbacks() == ["installed"]
+
+
+def test_a_file_finds_the_names_of_elasticdl_behind_those_that_are_installed(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = "from elasticdl_preprocessing.utils.analyzer_utils import get_avg\n" + dedent(WHOLE)
+    zoo.write(theirs + "def average(): return [get_avg('age', 3)]\n")
+    assert zoo.load(names={"callbacks": "average"}).callbacks() == [3.0]
+    for name in [name for name in sys.modules if name.startswith("elasticdl_preprocessing")]:
+        monkeypatch.delitem(sys.modules, name)
+    original = tmp_path / "site-packages" / "elasticdl_preprocessing" / "utils"
+    original.mkdir(parents=True)
+    for folder in (original.parent, original):
+        (folder / "__init__.py").write_text("")
+    (original / "analyzer_utils.py").write_text("def get_avg(name, default): return 'the original'\n")
+    monkeypatch.syspath_prepend(original.parents[1])
+    zoo.write(theirs + "def average(): return [get_avg('age', 3)]\n", "again.py")
+    assert zoo.load("again.custom_model", names={"callbacks": "average"}).callbacks() == ["the original"]
+
+
 def test_a_file_may_lie_in_the_zoo_itself(zoo: Zoo) -> None:
     (zoo.path / f"{zoo.name}_top.py").write_text(dedent(WHOLE))
     assert model_file.load(zoo.path, f"{zoo.name}_top.custom_model").optimizer(2) == ("sgd", 2)
