@@ -125,7 +125,8 @@ def test_the_clock_jumps_by_far_between_two_masters_forward_and_back(plays: Play
 
 
 # The simulated world has no feeders: `unit/test_feeding.py` plays what is decided for them, `unit/test_feed_jobs.py` has their words.
-FED = {"feed-read", "feed-ended"}
+# It has no programs that count their records: `unit/test_record_numbers.py`.
+FED = {"feed-read", "feed-ended", "input-counted"}
 
 
 def test_every_type_of_event_comes_about_and_is_told_in_words_with_what_is_in_it(plays: Plays) -> None:

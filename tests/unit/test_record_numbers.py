@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import Script, job, role
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.input.shards import RECORDS, ShardTable, place_words
+from trainmaster.core.machine.actions import Step
+from trainmaster.core.machine.events import encode
+from trainmaster.core.machine.snapshot import dump, load
+from trainmaster.core.machine.stimuli import Did
 from trainmaster.core.spec.job import Input
 from trainmaster.data.sources import list_input
 from trainmaster.master.steps import shard_listing
 from trainmaster.runtime import shards
 from trainmaster.runtime.formats import recordio
 from trainmaster.runtime.reading import Reader
+from trainmaster.words.events import event_line
 
 
 @given(count=st.integers(1, 3000), size=st.integers(1, 700), epochs=st.integers(1, 3), shuffle=st.booleans())
@@ -88,3 +95,31 @@ def test_what_cannot_be_cut_by_records_stays_as_it_is(tmp_path: Path) -> None:
     assert [len(part) for part in records_of_shards(url=str(tmp_path), shard_records=10, format="csv")] == [100]
     with pytest.raises(BadInput, match="the URL says how many records a shard has"):
         records_of_shards(url="records://100/10", shard_records=20)
+
+
+def counted(script: Script, task: str, *counts: int) -> list[str]:
+    return [event.type for event in script.report(task, "input-counted", input="train", counts=[*counts])]
+
+
+def test_the_first_program_that_counts_the_records_cuts_them_for_all() -> None:
+    script = Script(job(inputs={"train": {"url": "records://", "as": "shards"}}, worker=role(2)))
+    script.take(Did((Step("list-inputs"),), {"listings": {"train": {"files": 0, "bytes": 0}}}))
+    script.start("worker:0", "worker:1")
+    assert not script.state.shards
+    assert counted(script, "worker:0", 0, 20, 2) == [], "not what an agent of ours says"
+    assert "input-counted" in counted(script, "worker:0", 50, 20, 2)
+    assert counted(script, "worker:1", 99, 20, 2) == [], "it finds the other's count in its shards"
+    line = event_line(json.loads(encode(script.log[-1])))
+    assert "worker:0 counted the input train" in line, line
+    for table in (script.state.shards["train"], load(dump(script.state)).shards["train"]):
+        assert (table.count, table.total) == (3, 6)
+        assert table.shard(2) == (2, "records://50/20?epochs=2", "records", 40, 50)
+
+
+def test_records_that_the_job_counts_are_counted_by_no_program() -> None:
+    script = Script(job(inputs={"train": {"url": "records://50/20", "as": "shards"}}, worker=role(1)))
+    listing = {"files": [["records://50/20", 50, None, "records"]], "shards": {"size": 20}}
+    script.take(Did((Step("list-inputs"),), {"listings": {"train": listing}}))
+    script.start("worker:0")
+    assert counted(script, "worker:0", 60, 20, 1) == []
+    assert script.state.shards["train"].total == 3

@@ -8,12 +8,12 @@
 
 Records are numbers from 0 to `dataset_size`; the program knows what they stand for. In a job they are its input `training` (`validation`
 and `prediction` for the other kinds of tasks, or an input called as `dataset_name`), which is `url: "records://60000/512", as: shards`: the
-job says how many records there are, how many make a shard, and how often each is read. What the program says of these must agree. Of the
-input `records://` the program says all this, and so it does alone. All tasks of a job must then say the same.
+job says how many records there are, how many make a shard, and how often each is read. The program's numbers must agree. If the URL is
+`records://`, or if the program runs alone, the program says all this. All tasks of a job must then say the same.
 
 A shard is done once as many records are reported as it has. What a task fetched and did not report goes to another one when it dies.
-So at the end a task waits for the records that others may lose; but not for long where it holds records of its own and reports none of
-them: it reads ahead, as a shuffled `tf.data.Dataset` does, and trains on those only after the end of all.
+So at the end a task waits for the records that others may lose. It does not wait for long while it holds records and reports no batch: it
+reads ahead, as a shuffled `tf.data.Dataset` does, and trains on those records after the end.
 
 `RecordIndexService` gives out the numbers themselves, in whole batches: a batch is complete, so that a loader that collects one never waits
 in its middle for a shard that others hold. Where no more records can be had for a batch, some of its own come twice; they count once.
@@ -396,7 +396,7 @@ def _variable(name: str) -> str:
 
 
 def _place(name: str, num_epochs: int | None, dataset_size: int | None, shard_size: int) -> str:
-    """Return `records://COUNT/SIZE?epochs=N`, as the job has told it, or as the program says it: alone, and of the input `records://`."""
+    """Return `records://COUNT/SIZE?epochs=N`, as the job says it, or as the program does: alone, or if the input is `records://`."""
     place = os.environ.get(_variable(name), "")
     where = f"inputs.{name}"
     mend = f'{{url: "records://{dataset_size or "COUNT"}/{shard_size}", as: shards, epochs: {num_epochs or 1}}}'

@@ -4,7 +4,7 @@ A role's own variables, secret or not, override the whole job's and the secrets 
 libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds
 those packages of `trainmaster` alone that are made for programs. So no import of the program's changes its file, and a Trainmaster in the
 program's own Python takes precedence, because `trainmaster` is there a namespace without code of its own (PEP 420). So are ElasticDL's
-packages in the directory that a job with TRAINMASTER_ALIAS=elasticdl appends behind it: an ElasticDL that is installed takes precedence.
+packages, in a second directory that TRAINMASTER_ALIAS=elasticdl appends: an ElasticDL that is installed takes precedence.
 """
 
 from __future__ import annotations

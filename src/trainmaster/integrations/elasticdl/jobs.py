@@ -415,7 +415,7 @@ class _Builder:
             raise BadInput("there is no trained model", mend=mend, anchor="missing-key")
 
     def _own_records(self) -> None:
-        """Let a program count its records where no flag names the data. Each role's program makes the service, whoever reads by it."""
+        """Let a program count its records if no flag names the data. The programs of all roles make the service, readers or not."""
         option = self._said("training_data")
         if not self._has("training_data"):
             self._set(("inputs", "training", "url"), COUNTED_LATER, option)
