@@ -70,9 +70,15 @@ class Report:
         rows = {tuple(row.split(" | ")[:2]): row for row in old.strip().splitlines()[2:]}
         for result in self.results:
             words = result.words.replace("|", "\\|")
-            row = f"| {result.system} | {result.name} | {result.verdict} | {result.seconds:.0f} s | {words} | {origin} |"
+            row = (
+                f"| {result.system} | {result.name} | {result.verdict} | {result.seconds:.0f} s | {words} | {origin} |"
+            )
             rows[tuple(row.split(" | ")[:2])] = row
-        table = ["| system | program | result | time | figures, or why | run |", "|---|---|---|---|---|---|", *rows.values()]
+        table = [
+            "| system | program | result | time | figures, or why | run |",
+            "|---|---|---|---|---|---|",
+            *rows.values(),
+        ]
         page.write_text(f"{head}{BEGIN}\n" + "\n".join(table) + f"\n{END}{tail}")
 
     def _run(self, system: str, program: Program, folder: Path) -> Result:

@@ -158,7 +158,8 @@ MEANINGS: dict[str, tuple[str, dict[str, Any]]] = {
         "--board-enable true --board-cacheTimeout 20", {"links.VisualDL.port": "board", f"{W}.command": VISUALDL.format("")},
     ),
     "board-reloadinterval": ("--app-type tensorflow --board-enable true --board-reloadinterval 9 --board-logdir s3://b/l", {
-        "roles.tensorboard.command": 'tensorboard --logdir tensorboard-logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
+        "roles.tensorboard.command":
+        'tensorboard --logdir tensorboard-logs --port "$TRAINMASTER_PORT_BOARD" --bind_all --reload_interval 9',
     }),
     "board-historydir": (
         "--app-type tensorflow --board-enable true --board-historydir /history --app-name demo", {

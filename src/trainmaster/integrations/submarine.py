@@ -495,9 +495,9 @@ class _Builder:
             for path, target, is_archive in submarine_conf.shipped(option):
                 self._ship(path, target, is_archive, option, roles)
         elif (known := submarine_conf.KEYS.get(name)) is not None:
-            path, shape = known
-            if path[0] != "roles" or path[1] in roles:
-                self.draft.set_key(path, submarine_conf.value_of(option, shape), option)
+            place, shape = known
+            if place[0] != "roles" or place[1] in roles:
+                self.draft.set_key(place, submarine_conf.value_of(option, shape), option)
         elif why := submarine_conf.nothing_to_do(name):
             self.draft.remark(f"--conf {name}: nothing to do here; {why}")
         else:

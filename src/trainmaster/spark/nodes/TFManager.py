@@ -30,9 +30,9 @@ class TFManager(BaseManager):
 
 def start(authkey: bytes, queues: Iterable[str], mode: str = "local") -> TFManager:
     """Start a manager with these queues: `get_queue(name)`, `get(key)`, `set(key, value)`. Raises ValueError for the mode "remote"."""
-    if mode != "local":
+    if mode == "remote":
         raise ValueError(
-            f'mode is {mode!r}: only "local" exists here, since whoever reaches a remote manager can run code'
+            "mode is 'remote': it does not exist here, since whoever reaches a remote manager can run code"
         )
     known, values = {name: queue.Queue[Any]() for name in queues}, dict[Any, Any]()
     TFManager.register("get_queue", callable=known.get)
