@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
+from trainmaster.core.machine.formation import Formation, Peer
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.frameworks import xlearning as xlearning_framework
 from trainmaster.integrations import xlearning
@@ -264,6 +265,11 @@ def test_workers_of_xgboost_and_lightgbm_work_alone() -> None:
         assert value(told(f"--app-type {kind} --worker-num 3"), f"{W}.replicas.max") == 3
     job = told("--app-type distlightgbm").described.job
     assert xlearning_framework.ports(job.roles["worker"], job) == ("distlightgbm",)
+    worker = Peer("worker:0", "worker", 0, "10.0.0.5", {"distlightgbm": 23017})
+    placement = xlearning_framework.environment(Formation("demo", 1, (worker,), 0), "worker:0")
+    assert placement.env["LIGHTGBM_NUM_MACHINE"] == "1"
+    assert placement.env["LIGHTGBM_LOCAL_LISTEN_PORT"] == "23017"
+    assert placement.files == {"./lightGBMlist.txt": b"10.0.0.5 23017\n"}
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ CLUSTERED = {
     "lightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
     "distlightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
     "distxgboost": ("worker.num", "the tracker of Rabit"),
-    "distlightgbm": ("worker.num", "the file lightGBMlist.txt"),
+    "distlightgbm": ("worker.num", "the list of all machines"),
     "mpi": ("worker.num", MPIEXEC),
     "tensornet": ("worker.num", MPIEXEC),
     "horovod": ("worker.num", "the rendezvous of Horovod"),
