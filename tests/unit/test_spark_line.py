@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost
 from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.spark.bridge import bridge
 from trainmaster.engines.spark.bridge.bridge import first_line
 from trainmaster.engines.spark.bridge.executors import share
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor, choose, free_of, wait
@@ -303,3 +307,26 @@ def test_ends_in_sparks_words() -> None:
     released = end_of("worker:0", 1, {"event": killed}, True)
     assert isinstance(released, ContainerExited)
     assert released.reason == "not-needed"
+
+
+def test_a_bridge_removes_its_socket_before_another_of_its_application_may_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, states = tmp_path / "app.sock", []
+    place.touch()
+
+    class Opening:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            states.append(place.exists())
+
+    monkeypatch.setattr(bridge, "_opening", Opening())
+    ending = bridge.Bridge.__new__(bridge.Bridge)
+    server = SimpleNamespace(shutdown=lambda: None, server_close=lambda: None)
+    ending.__dict__.update(
+        application="app", _lock=threading.RLock(), _wake=threading.Event(), _is_over=False, _socket=place, _jobs={}, _server=server,
+        _shipped=tmp_path / "shipped",
+    )  # fmt: skip
+    ending.application_ended()
+    assert states == [False]
