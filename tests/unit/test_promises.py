@@ -15,6 +15,8 @@ from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.reasons import REASONS, advice, words
 from trainmaster.core.machine.state import PROMISE, loss_kind
 from trainmaster.core.spec.reading import job_from
+from trainmaster.engines.kubernetes.container import bootstrap
+from trainmaster.engines.packed import packed
 from trainmaster.engines.promises import broken_gpus
 from trainmaster.engines.registry import BUILT_IN, engine
 from trainmaster.engines.yarn.container.promises import broken, mount_points
@@ -57,6 +59,16 @@ def test_the_places_of_real_mounts_are_seen(tmp_path: Path) -> None:
 def test_gpus_that_nobody_sees_are_told() -> None:
     assert broken_gpus(2, ("0", "1"), "n1") == broken_gpus(0, (), "n1") == []
     assert broken_gpus(2, (), "n1") == [("gpus", "2 were granted on n1, and none of NVIDIA's can be seen there")]
+
+
+def test_a_pod_looks_for_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bootstrap, "HANDED", str(tmp_path))
+    monkeypatch.setattr("trainmaster.host.devices.found", lambda: (("0",), frozenset()))
+    for name, text in {**packed({"gpus": 2}), "TRAINMASTER_NODE": "n1", "TRAINMASTER_POD": "p1"}.items():
+        monkeypatch.setenv(name, text)
+    (tmp_path / bootstrap.AGENT_SECRET).write_text('{"stores": {}}')
+    assert bootstrap.agent()["broken"] == [("gpus", "2 were granted on n1, and 1 of NVIDIA's can be seen there")]
 
 
 class _Place:
