@@ -277,6 +277,11 @@ NAMES: dict[str, dict[str, str]] = {
         "PyTorchAllReduceController.restore": _BY_ITSELF,
         "PyTorchAllReduceController.reset_backward_passes_per_step": _BY_ITSELF,
     },
+    "elasticai_api.pytorch.dataset": {
+        "ElasticImageFolder": "same",
+        "ElasticImageFolder.set_data_shard_service": "same",
+        "IMG_EXTENSIONS": "not here: torchvision.datasets.folder has them",
+    },
     "elasticai_api.pytorch.optimizer": {"DistributedOptimizer": "differs: what is Horovod's alone changes nothing"},
     "elasticai_api.tensorflow.controller": {
         "create_elastic_controller": "same",
