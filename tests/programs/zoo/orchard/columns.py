@@ -8,7 +8,7 @@ NUMBERS, WORDS = ("height",), ("kind", "soil")
 
 
 def custom_model():
-    kind = tf.feature_column.categorical_column_with_hash_bucket("kind", 40)
+    kind = tf.feature_column.categorical_column_with_hash_bucket("kind", 1000)
     soil = tf.feature_column.categorical_column_with_vocabulary_list("soil", ["clay", "sand", "loam"])
     both = joined.concatenated_categorical_column([kind, soil])
     columns = [

@@ -23,11 +23,11 @@ def loss(labels, predictions):
 
 
 def optimizer(lr=0.1):
-    return tf.keras.optimizers.SGD(lr)
+    return tf.keras.optimizers.Adam(lr)
 
 
 def callbacks():
-    return [LearningRateScheduler(lambda version: 1.0 if version < 40 else 0.5)]
+    return [LearningRateScheduler(lambda version: 0.1 if version < 40 else 0.05)]
 
 
 def feed(dataset, mode, metadata):
