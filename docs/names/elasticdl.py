@@ -261,10 +261,6 @@ NAMES: dict[str, dict[str, str]] = {
         "RecordIOReader.read_records": "same",
         "RecordBlock": "not here: a part of the reader's own",
     },
-    "elasticai_api.pytorch.dataset": {
-        "ElasticImageFolder": "same",
-        "ElasticImageFolder.set_data_shard_service": "same",
-    },
     "elasticai_api.pytorch.controller": {
         "create_elastic_controller": "same",
         "PyTorchAllReduceController": "differs: the last argument is the service, and a master client before it is not needed",

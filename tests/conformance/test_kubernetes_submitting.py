@@ -511,7 +511,10 @@ def test_images_that_buildah_made_run_a_job_and_bring_the_runtime(
     base = next(image for image in images.images() if image.name == images.DEBIAN)
     buildah("pull", f"docker-archive:{base.tar}")
     mark = uuid.uuid4().hex[:8]  # nothing that an earlier run has left on the nodes is taken for them
-    program, runtime = f"localhost/program:{mark}", f"localhost/runtime:{mark}"
+    program, runtime = (
+        f"team/program:{mark}",
+        f"localhost/runtime:{mark}",
+    )  # the first without its registry, as users write it
     for name, given in ((program, []), (runtime, ["--runtime"])):
         done = place.tm("image", "build", name, *given, "--base", images.DEBIAN, "--with", "buildah")
         assert done.returncode == 0, done.stderr

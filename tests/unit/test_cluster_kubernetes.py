@@ -261,3 +261,17 @@ def test_simulated_nodes_alone_want_no_others() -> None:
     assert made(simulated=5) == Settings(nodes=0, simulated=5, resources={"nvidia.com/gpu": 2})
     assert made(simulated=5, nodes=1).nodes == 1
     assert made().nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("torch:2.4", "docker.io/library/torch:2.4"),
+        ("team/torch:2.4", "docker.io/team/torch:2.4"),
+        ("localhost/torch", "localhost/torch"),
+        ("registry.example.org/torch", "registry.example.org/torch"),
+        ("host:5000/torch", "host:5000/torch"),
+    ],
+)
+def test_a_short_name_of_an_image_gets_its_registry(name: str, full: str) -> None:
+    assert images.full_name(name) == full

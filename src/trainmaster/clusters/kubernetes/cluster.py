@@ -157,11 +157,18 @@ class Cluster:
             time.sleep(_PAUSE)
 
     def load(self, number: int, tar: Path) -> list[str]:
-        """Load the images of a tar, as `docker save` writes it, into a node; return their names. Raises EngineFailed for other files."""
-        command = ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images", "import", "-"]
+        """Load the images of a tar, as `docker save` writes it, into a node; return their names. Raises EngineFailed for other files.
+
+        A kubelet looks for an image by its full name, and an archive may have a short one: the image gets both.
+        """
+        command = ["ctr", "-a", conf.socket(number), "-n", "k8s.io", "images"]
         with tar.open("rb") as file:
-            output = boundary.run(self.first, command, file.fileno())
-        return re.findall(r"^unpacking (\S+) ", output, re.MULTILINE)
+            output = boundary.run(self.first, [*command, "import", "-"], file.fileno())
+        names: list[str] = re.findall(r"^unpacking (\S+) ", output, re.MULTILINE)
+        for name in names:
+            if (full := images.full_name(name)) != name:
+                boundary.run(self.first, [*command, "tag", "--force", name, full])
+        return names
 
     def load_everywhere(self, tar: Path, shown: str) -> list[str]:
         """Load the images of a tar into all real nodes; return their names. `shown`: the file's name in messages.

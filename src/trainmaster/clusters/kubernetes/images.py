@@ -53,6 +53,14 @@ class Image:
     tar: Path
 
 
+def full_name(name: str) -> str:
+    """Return an image's name with its registry, as Docker and Kubernetes complete it: team/torch:1 is docker.io/team/torch:1."""
+    first, slash, _ = name.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+
+
 def images(say: Callable[[str], None] = lambda line: None) -> tuple[Image, ...]:
     """Return all images; make them if need be, and tell `say` of that. Only root can make them (debootstrap)."""
     place = binaries.binaries(say)
