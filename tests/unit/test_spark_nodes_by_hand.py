@@ -143,3 +143,22 @@ def test_each_keras_exports_a_saved_model(
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())
     compat.export_saved_model(model, str(tmp_path / "model"), is_chief=True)
     assert (tmp_path / "model").read_text() == content
+
+
+@pytest.mark.parametrize("waiting", ["", "worker: 1 x 1 core"])
+def test_a_barrier_waits_for_slots_alone(waiting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine may take longer to begin what has its slot."""
+    monkeypatch.setattr(job, "NOTICE", 0.01)
+    started: Any = job.FunctionJob(None, "x", b"", {"worker": 1})
+
+    def status() -> dict[str, str]:
+        if not waiting:
+            started._take({"type": "started", "task": "worker:0"})
+        return {"waiting": waiting}
+
+    started._run = SimpleNamespace(status=status, id="x")
+    if not waiting:
+        started.await_start(0.0, only_slots=True)
+    else:
+        with pytest.raises(TimeoutError, match="what waits: worker: 1 x 1 core"):
+            started.await_start(0.0, only_slots=True)

@@ -24,7 +24,7 @@ def run(sc: Any, map_fn: Any, tf_args: Any, num_executors: int, use_barrier: boo
     job.start(gang=use_barrier, roles={"worker": role})
     try:
         if use_barrier:
-            job.await_start(_patience(sc))
+            job.await_start(_patience(sc), only_slots=True)
         job.await_end()
     except BaseException:
         job.kill()

@@ -153,13 +153,18 @@ class FunctionJob:
 
     # -- waits --
 
-    def await_start(self, timeout: float) -> None:
-        """Wait until all functions are called. Raises JobFailed where one fails meanwhile, and TimeoutError after `timeout` seconds."""
+    def await_start(self, timeout: float, *, only_slots: bool = False) -> None:
+        """Wait until all functions are called. Raises JobFailed where one fails meanwhile, and TimeoutError after `timeout` seconds.
+
+        `only_slots`: nodes that have their slots may take longer to begin.
+        """
         needed = sum(self.tasks.values())
         limit, notice = time.monotonic() + timeout, time.monotonic() + NOTICE
         with self._news:
             while len(self._started) < needed and self._end is None:
                 now = time.monotonic()
+                if now > limit and only_slots and not self._run.status()["waiting"]:
+                    limit = now + NOTICE
                 if now > limit:
                     words = self._waiting()
                     raise TimeoutError(
