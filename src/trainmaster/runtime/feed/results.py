@@ -2,9 +2,9 @@
 
     lengths of the next two (8 bytes each) | lengths of the buffers, header (both JSON) | buffers, each from a multiple of 64 bytes on
 
-A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple, list or dict of such; it comes back as what it was, but that a
-scalar of NumPy becomes Python's, and a tensor (anything with `numpy()`) an array. The header is a *node*: what values there are, how many,
-and the nodes of what they have in them.
+A result is a number, a boolean, text, bytes, None, an array of NumPy, or a tuple, list or dict of such; it comes back as what it was,
+but that a scalar of NumPy becomes Python's, and a tensor (anything with `numpy()`) an array. The header is a *node*: what values there
+are, how many, and the nodes of what they have in them.
 
     [int | float | bool, count]                         one buffer
     [text | bytes, count]                               lengths, then all bytes
