@@ -12,8 +12,9 @@ are, how many, and the nodes of what they have in them.
     [array, count, dtype, shape]                        one buffer
     [row, count, [a node for each place]]               tuples of one length: a node for all values at the same place
     [list, count, node]                                 lengths, then the values of all
-    [map, count, node, node]                            the keys of each as a list, then the values of each
     [mixed, count, [nodes]]                             of each value the number of its node
+
+A dict is [map, count, node of its keys, node of its values]: keys and values are lists.
 """
 
 from __future__ import annotations
