@@ -524,9 +524,9 @@ class Bridge:
             self._is_over = True
         self._wake.set()
         atexit.unregister(self._end_with_driver)
-        with _opening:
+        with _opening:  # a new bridge of the same application makes its socket at the same path
             _bridges.pop(self.application, None)
-        self._socket.unlink(missing_ok=True)
+            self._socket.unlink(missing_ok=True)
         for job in list(self._jobs.values()):
             job.tell(over=why)
             connection, job.connection = job.connection, None
