@@ -21,7 +21,11 @@ FORBIDDEN = re.compile(
 )
 
 # What Hadoop's daemons are called, and ElasticDL's classes and modules.
-THEIRS = re.compile(r"(resource|node)_managers?|(data_shard|record_index)_service|^log_utils$", re.IGNORECASE)
+THEIRS = re.compile(
+    r"(resource|node)_managers?|(data_shard|record_index)_service|^(log|analyzer)_utils$|^abstract_data_reader$"
+    r"|^base_prediction_outputs_processor$",
+    re.IGNORECASE,
+)
 
 
 def limit(path: Path) -> int:
