@@ -337,9 +337,9 @@ def names() -> str:
     for path in sorted((HERE.parent / "names").glob("*.py")):
         modules: Mapping[str, Mapping[str, str]] = runpy.run_path(str(path))["NAMES"]
         for module, members in modules.items():
-            same = ", ".join(code(name) for name, verdict in members.items() if verdict == "same")
+            same = ", ".join(name for name, verdict in members.items() if verdict == "same")
             rows = [(code(name), verdict) for name, verdict in members.items() if verdict != "same"]
-            parts += [f"## {code(module)}", "", *([f"Same: {same}.", ""] if same else [])]
+            parts += [f"## {code(module)}", "", *([f"Same: {code(same)}.", ""] if same else [])]
             parts += [table(("name", "here"), rows), ""] if rows else []
     return "\n".join(parts)
 

@@ -68,10 +68,10 @@ class Shard:
 class DataShardService:
     """The shards of one kind of tasks.
 
-    `shuffle`: the records of an epoch in a random order, of which each shard is a part. The order of shards is the job's (`shuffle`), and
-    alone that of their numbers; so `shuffle_shards` has no effect here. `num_minibatches_per_shard`: of `batch_size` records; a job whose
-    URL has the size of a shard says it instead. `master_client` is there for programs that hand one over, and is not used. Raises BadModel
-    where job and program do not agree.
+    `shuffle`: deal the records of an epoch in a random order, so each shard has records of all parts. The order of shards is the job's
+    (`shuffle`), and alone that of their numbers; so `shuffle_shards` has no effect here. `num_minibatches_per_shard`: of `batch_size`
+    records; a job whose URL has the size of a shard says it instead. `master_client` is there for programs that hand one over, and is not
+    used. Raises BadModel where job and program do not agree.
     """
 
     def __init__(
