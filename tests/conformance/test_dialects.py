@@ -199,7 +199,7 @@ def test_ctrl_c_leaves_the_job_running_as_there(engine: Engine) -> None:
 
 def test_a_save_is_where_users_of_xlearning_look(engine: Engine) -> None:
     program = (
-        f"mkdir model; echo weights > model/w; echo written; while [ ! -e {engine.folder}/go ]; do sleep 0.05; done"
+        f"mkdir -p model; echo weights > model/w; echo written; while [ ! -e {engine.folder}/go ]; do sleep 0.05; done"
     )
     words = [
         *("submit", "--xlearning", "--engine", engine.name, "--worker-memory", "64M", SMALL[0], "--app-name", "saving"),

@@ -303,6 +303,7 @@ def test_a_board_that_is_not_installed_does_not_hinder_the_program(tmp_path: Pat
 
 
 def test_several_remote_paths_have_one_local_name() -> None:
+    assert value(told("--input /d/{a,b}#data"), "inputs.data.url") == "hdfs:///d/{a,b}", "a pattern of Hadoop"
     for flags in ("--input /a,/b#data", "--input /a#data --input /b#data", "--input /a,/b,/a#data/"):
         assert value(told(flags), "inputs.data.url") == ["hdfs:///a", "hdfs:///b"]
     mixed = told("--input /a,/b --input /c#other --s3input d#input")

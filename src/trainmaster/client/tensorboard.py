@@ -239,7 +239,7 @@ def followed(runs: Mapping[str, str]) -> Iterator[dict[str, str]]:
     from trainmaster.data.following import Following
 
     stop = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="trainmaster-tensorboard-") as root:
+    with tempfile.TemporaryDirectory(prefix="trainmaster-tensorboard-", ignore_cleanup_errors=True) as root:
         copies = {
             run: Following(f"{folder.rstrip('/')}/**/*{_MARK}*", os.path.join(root, str(number)), stop)
             for number, (run, folder) in enumerate(runs.items())

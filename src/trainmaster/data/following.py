@@ -3,22 +3,25 @@
 A program then reads remote files as files of its own machine, in any library and any version. Event files of TensorBoard are the usual
 case: TensorFlow's own file system knows neither `hdfs://` nor `s3://`.
 
-Each look lists the files. A file whose size or stamp differs from the last look is read from the end of the copy on. A file that is shorter
-than its copy was replaced, and is copied anew.
+Each look lists the files. A file whose size or stamp differs from the last look is read from the end of the copy on. A file was replaced if
+it is shorter than its copy, has another stamp at the same size, or has other bytes where the copy ends. It is copied anew then.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from typing import BinaryIO
 
 import attrs
 
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.input.splits import File
 from trainmaster.data.sources import list_input
 from trainmaster.data.store.stores import Store, store_for
 from trainmaster.data.store.transfer import CHUNK, safe_path, writing
+
+_COMPARED = 64 * 1024  # bytes before the end of a copy that must still be in its file
 
 
 @attrs.define
@@ -40,24 +43,42 @@ class Following:
                 raise
             return
         store = store_for(listing.prefix)
+        failures: list[Exception] = []
         for file in listing.files:
             name, version = listing.relative(file), (file.size, file.stamp)
-            if self._seen.get(name) != version and self._copy(store, name, file):
-                self._seen[name] = version
+            if self._seen.get(name) == version:
+                continue
+            try:
+                if self._copy(store, name, file):
+                    self._seen[name] = version
+            except (TrainmasterError, OSError) as error:  # the other files come all the same
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _copy(self, store: Store, name: str, file: File) -> bool:
         """Copy what the copy lacks. Return whether it is whole: the storage may not give all bytes yet."""
+        if self.stop.is_set():
+            return False
         path = safe_path(self.folder, name, "a file of the input")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "ab") as copy:
-            if copy.tell() > file.size:
+        with open(path, "a+b") as copy:
+            if self._was_replaced(store, name, file, copy):
                 copy.truncate(0)
-                copy.seek(0)
-            while not self.stop.is_set() and (size := min(CHUNK, file.size - copy.tell())):
+            copy.seek(0, os.SEEK_END)
+            while size := min(CHUNK, file.size - copy.tell()):
                 data = store.read(name, copy.tell(), size)
-                if not data:
+                if not data or self.stop.is_set():
                     break
                 with writing(path, size):
                     copy.write(data)
                     copy.flush()
             return copy.tell() == file.size
+
+    def _was_replaced(self, store: Store, name: str, file: File, copy: BinaryIO) -> bool:
+        length = copy.seek(0, os.SEEK_END)
+        if length >= file.size:
+            return length > file.size or name in self._seen
+        copy.seek(max(0, length - _COMPARED))
+        end = copy.read()
+        return store.read(name, length - len(end), len(end)) != end if end else False

@@ -211,9 +211,11 @@ class _Builder:
         roles = self._roles(several)
         if self.board:
             self._board(roles)
-        for name, role, value in self.repeated:
+        for name, role, value in sorted(
+            self.repeated, key=lambda row: row[0] != "env"
+        ):  # a variable may name the image
             for_roles = (
-                [role]
+                [role] * (role in roles)
                 if role and role != "worker"
                 else [target for target in roles if not role or target in ("worker", "master")]
             )

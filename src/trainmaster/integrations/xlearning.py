@@ -16,6 +16,7 @@ from typing import Any
 from trainmaster.client.tensorboard import command as board
 from trainmaster.client.tensorboard import inputs as board_inputs
 from trainmaster.core.errors import BadInput
+from trainmaster.core.input.splits import split_urls
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines.registry import is_on_this_machine
@@ -415,7 +416,7 @@ class _Builder:
             for setting in self.repeated[option]:
                 remote, mark, local = setting.text.rpartition("#") if "#" in setting.text else (setting.text, "", "")
                 local = (local if mark else kind).strip().removeprefix("./").rstrip("/")
-                paths = [path.strip() for path in remote.split(",") if path.strip()]
+                paths = split_urls(remote)
                 if not paths or not local:
                     raise wrong_value(setting, "REMOTE#LOCAL")
                 urls, _ = places.setdefault(local, ([], setting))

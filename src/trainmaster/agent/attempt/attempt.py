@@ -273,11 +273,14 @@ class Attempt:
 
     def _check_promises(self) -> None:
         """Raise AttemptFailed for a promise that the container breaks and that programs rely on; report the others once."""
-        broken, self.place.broken = self.place.broken, ()
-        if not broken:
+        if not self.place.broken:
             return
         from trainmaster.engines.promises import PROMISES
 
+        broken = self.place.broken
+        self.place.broken = [
+            promise for promise in broken if PROMISES[promise[0]].ends
+        ]  # the next attempt here ends too
         for name, detail in broken:
             promise = PROMISES[name]
             if promise.ends:
@@ -358,7 +361,7 @@ class Attempt:
         if followed := {name: fields for name, fields in self._order["inputs"].items() if fields["as"] == "follow"}:
             from trainmaster.agent.input.following import follow
 
-            self._run_aside(follow(followed, self.place.workplace.cwd, self._halt, self._report))
+            self._run_aside(follow(followed, self.place, self._halt, self._report))
 
     async def _launch(self, launch: Launch, began: Callable[[], None] | None, records: Records) -> Outcome:
         """Run a launch to its end and collect its output. Nothing of it runs afterwards."""

@@ -103,7 +103,7 @@ class _InputKeys(TypedDict, total=False):
 
 
 class Input(_InputKeys):
-    url: str
+    url: str | Sequence[str]
 
 
 class _OutputKeys(TypedDict, total=False):
@@ -113,6 +113,7 @@ class _OutputKeys(TypedDict, total=False):
     options: Mapping[str, str | int | float]
     layout: Literal["task", "flat"]
     overwrite: bool
+    required: Literal["all", "any", "none"]
     local: str
 
 

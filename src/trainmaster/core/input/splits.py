@@ -12,6 +12,7 @@ the module `records` decides which record belongs to which piece.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -154,6 +155,11 @@ def deal_splits(files: Sequence[File], n: int, around: bool = False) -> list[lis
 def visible(name: str) -> bool:
     """Tell whether a listed name is data: not `.x`, `_SUCCESS` or `_x`; `_column=value` is a folder of data, as in Spark."""
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the URLs that Hadoop's tools write with commas between them. A comma within braces is of a pattern: `/logs/{2020,2021}`."""
+    return [url for part in re.split(r",(?![^{}]*\})", text) if (url := part.strip())]
 
 
 def fixed_prefix(url: str) -> str:

@@ -320,7 +320,12 @@ class _Reading:
                 mend = "split: again divides it anew each time, split: whole gives all to every task"
                 raise self.refused(("inputs", source.name), None, message, mend, "elastic-split")
             shared = [role for role in readers if role.workdir == model.SHARED]
-            if source.as_ in ("download", "follow") and sum(role.replicas.max for role in shared) > 1:
+            if shared and source.as_ == "follow":
+                message = f"input {source.name} is kept up to date at a path of the submitter's own directory"
+                raise self.refused(
+                    ("roles", shared[0].name, "workdir"), model.SHARED, message, "set workdir: copy", "equal-names"
+                )
+            if source.as_ == "download" and sum(role.replicas.max for role in shared) > 1:
                 message = f"several tasks would put input {source.name} at one path of the directory that they share"
                 mend = "set workdir: copy; or as: list or mount for the input"
                 raise self.refused(("roles", shared[0].name, "workdir"), model.SHARED, message, mend, "equal-names")

@@ -28,7 +28,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.input.splits import File, Listing
+from trainmaster.core.input.splits import File, Listing, split_urls
 from trainmaster.core.spec.job import HADOOP, Input, Output
 from trainmaster.core.spec.quantities import SIZE_WORDS, parse_bytes
 from trainmaster.data.formats import jvm
@@ -177,7 +177,7 @@ def _read_bytes(data: io.BytesIO) -> bytes:
 
 
 def _input_conf(spec: Settings, url: str) -> dict[str, str]:
-    return {"mapreduce.input.fileinputformat.inputdir": ",".join(map(hadoop_path, url.split(","))), **spec.conf}
+    return {"mapreduce.input.fileinputformat.inputdir": ",".join(map(hadoop_path, split_urls(url))), **spec.conf}
 
 
 def hadoop_path(url: str) -> str:
