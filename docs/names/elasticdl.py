@@ -6,7 +6,7 @@ A module that is not here, and whose names no model file or program uses, is one
 _MASTER = "not here: a part of ElasticDL's own master and workers"
 _MAXCOMPUTE = "differs: it can be imported, and using it is one error: there is no client of MaxCompute"
 _HOROVOD = "not here: members sum their gradients without Horovod"
-_EITHER = "differs: it takes the arguments of older and newer versions, by position or by name"
+_EITHER = "differs: give arguments by name; master_client is not used"
 _BY_ITSELF = "not here: elastic_run does it"
 _TABLES = "not here: the rows of the layer are pulled and pushed by the training program"
 _GENERATOR = "not here: the script that writes data runs as it is, with the package recordio"
@@ -63,7 +63,7 @@ NAMES: dict[str, dict[str, str]] = {
     "elasticdl.python.common.k8s_client": {"*": "not here: tm has the pods of a job, and Kubernetes' API is kubectl's"},
     "elasticdl.python.common.k8s_job_monitor": {"*": "not here: tm status JOB and tm logs -f JOB watch a job"},
     "elasticdl.python.common.log_utils": {
-        "get_logger": "same",
+        "get_logger": "differs: a logger that has handlers keeps them",
         "default_logger": "differs: its lines are the message alone",
     },
     "elasticdl.python.common.model_handler": {"*": _MASTER},
@@ -104,15 +104,15 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticdl.python.data.reader.odps_reader": {
         "ODPSDataReader": _MAXCOMPUTE,
-        "ODPSDataReader.read_records": "not here: no ODPSDataReader can be made",
-        "ODPSDataReader.create_shards": "not here: no ODPSDataReader can be made",
-        "ODPSDataReader.records_output_types": "not here: no ODPSDataReader can be made",
-        "ODPSDataReader.metadata": "not here: no ODPSDataReader can be made",
+        "ODPSDataReader.read_records": "differs: no ODPSDataReader can be made",
+        "ODPSDataReader.create_shards": "differs: no ODPSDataReader can be made",
+        "ODPSDataReader.records_output_types": "differs: no ODPSDataReader can be made",
+        "ODPSDataReader.metadata": "differs: no ODPSDataReader can be made",
         "ODPSDataReader.get_odps_reader": "not here: no ODPSDataReader can be made",
         "ODPSDataReader.default_feed": "not here: no ODPSDataReader can be made",
         "ParallelODPSDataReader": _MAXCOMPUTE,
-        "ParallelODPSDataReader.read_records": "not here: no ParallelODPSDataReader can be made",
-        "ParallelODPSDataReader.records_output_types": "not here: no ParallelODPSDataReader can be made",
+        "ParallelODPSDataReader.read_records": "differs: no ParallelODPSDataReader can be made",
+        "ParallelODPSDataReader.records_output_types": "differs: no ParallelODPSDataReader can be made",
         "ParallelODPSDataReader.parallel_record_records": "not here: no ParallelODPSDataReader can be made",
     },
     "elasticdl.python.data.reader.recordio_reader": {
@@ -221,12 +221,12 @@ NAMES: dict[str, dict[str, str]] = {
         **_layer("ToSparse", "get_config", "compute_output_shape"),
     },
     "elasticdl_preprocessing.utils.analyzer_utils": {
-        "get_min": "same",
-        "get_max": "same",
-        "get_avg": "same",
-        "get_stddev": "same",
+        "get_min": "differs: the default must be a number",
+        "get_max": "differs: the default must be a number",
+        "get_avg": "differs: the default must be a number",
+        "get_stddev": "differs: the default must be a number",
         "get_bucket_boundaries": "same",
-        "get_distinct_count": "same",
+        "get_distinct_count": "differs: the default must be a number",
         "get_vocabulary": "same",
     },
     "elasticdl_preprocessing.utils.decorators": {"declare_model_inputs": "same"},
@@ -247,7 +247,7 @@ NAMES: dict[str, dict[str, str]] = {
         "DataShardService.get_minibatch_count_per_epoch": "same",
         "DataShardService.get_current_task": "not here: a task is what fetch_shard gives",
         "DataShardService.get_task": "not here: fetch_shard asks for the next one",
-        "DataShardService.report_batch_done": "same",
+        "DataShardService.report_batch_done": "differs: err_msg ends the program with that message",
         "DataShardService.fetch_shard": "same",
         "RecordIndexService": _EITHER,
         "RecordIndexService.fetch_record_index": "same",
@@ -303,7 +303,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "elasticai_api.util.grpc_utils": {"*": _MASTER},
     "elasticai_api.util.log_utils": {
-        "get_logger": "same",
+        "get_logger": "differs: a logger that has handlers keeps them",
         "default_logger": "differs: its lines are the message alone",
     },
 }

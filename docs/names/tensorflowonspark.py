@@ -70,7 +70,7 @@ NAMES: dict[str, dict[str, str]] = {
         "DataFeed(mgr, train_mode, qname_in, qname_out, input_mapping)": "differs: qname_out changes nothing in a cluster",
         "DataFeed.next_batch(batch_size)": "differs: lists of numbers come as NumPy arrays; raises ValueError where the results of a "
         "partition that is read are missing, and the original waits for ever",
-        "DataFeed.should_stop()": "same",
+        "DataFeed.should_stop()": "differs: also true after terminate()",
         "DataFeed.batch_results(results)": "differs: raises ValueError for more results than rows; in a training, results are dropped "
         "with a warning",
         "DataFeed.terminate()": "differs: Spark computes no more rows",

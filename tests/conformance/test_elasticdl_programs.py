@@ -101,7 +101,7 @@ def test_a_service_gives_each_record_to_one_worker_though_one_dies(engine: Engin
 
 @pytest.mark.needs("local-master")
 def test_a_program_counts_the_records_of_its_job(engine: Engine) -> None:
-    """ElasticDL's commands do not say how many records there are. Its names are there to import, and an installed package has priority."""
+    """ElasticDL's commands do not say how many records there are. Its names are there to import."""
     program = SERVICE.replace("trainmaster.elasticdl.data_shards", "elasticai_api.common.data_shard_service")
     source = {"url": "records://", "as": "shards"}
     worker = role(python(program), 2, restart={"scope": "task"}, env={"TRAINMASTER_ALIAS": "elasticdl"})

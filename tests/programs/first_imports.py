@@ -58,7 +58,7 @@ def reached(module: str) -> set[str]:
     found: set[str] = set()
     ahead = [module]
     while ahead:
-        more = imports.get(ahead.pop(), set()) - found  # a package without an `__init__` imports nothing
+        more = imports[ahead.pop()] - found
         found |= more
         ahead.extend(more)
     return found

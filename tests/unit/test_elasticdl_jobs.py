@@ -401,6 +401,7 @@ def test_results_of_prediction_are_an_output_of_each_worker(zoo: Path) -> None:
     translation = job("--output=out", verb="predict")
     assert value(translation, "outputs.predictions") == {
         "url": f"{zoo}/out", "from": "worker", "as": "upload", "format": "auto", "layout": "task", "options": {}, "overwrite": False,
+        "required": "all",
     }  # fmt: skip
     assert "no --output: predictions go to PredictionOutputsProcessor alone" in job(verb="predict").remarks
 

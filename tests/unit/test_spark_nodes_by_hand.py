@@ -62,7 +62,7 @@ def test_a_manager_is_reached_by_its_address_and_key(queues: Any) -> None:
     other: Any = TFManager.connect(queues.address, b"a key")
     assert (other.get_queue("input").get(), str(other.get("state"))) == ("row", "'running'")
     assert str(other.get_queue("nothing")) == "None"
-    with pytest.raises(ValueError, match="mode is 'remote': only \"local\" exists here"):
+    with pytest.raises(ValueError, match="mode is 'remote': it does not exist here"):
         TFManager.start(b"a key", [], "remote")
 
 

@@ -130,7 +130,7 @@ def test_a_folder_of_the_zoo_hides_no_installed_package(
     assert zoo.load(names={"callbacks": "origin"}).callbacks() == ["installed"]
 
 
-def test_a_file_finds_the_names_of_elasticdl_behind_those_that_are_installed(
+def test_a_file_finds_the_names_of_elasticdl_before_those_that_are_installed(
     zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = "from elasticdl_preprocessing.utils.analyzer_utils import get_avg\n" + dedent(WHOLE)
@@ -143,9 +143,9 @@ def test_a_file_finds_the_names_of_elasticdl_behind_those_that_are_installed(
     for folder in (original.parent, original):
         (folder / "__init__.py").write_text("")
     (original / "analyzer_utils.py").write_text("def get_avg(name, default): return 'the original'\n")
-    monkeypatch.syspath_prepend(original.parents[1])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(original.parents[1])])
     zoo.write(theirs + "def average(): return [get_avg('age', 3)]\n", "again.py")
-    assert zoo.load("again.custom_model", names={"callbacks": "average"}).callbacks() == ["the original"]
+    assert zoo.load("again.custom_model", names={"callbacks": "average"}).callbacks() == [3.0]
 
 
 def test_a_file_may_lie_in_the_zoo_itself(zoo: Zoo) -> None:

@@ -106,7 +106,10 @@ class DataFeed:
             self._next += len(part)
             rows += part
             if self._wants_results:
-                self._unanswered.append((self._partition, len(part)))
+                count = 0
+                if self._unanswered and self._unanswered[-1][0] == self._partition:
+                    _, count = self._unanswered.pop()
+                self._unanswered.append((self._partition, count + len(part)))
         if self.input_tensors is None:
             return rows
         wholes = [row if isinstance(row, tuple | list) else (row,) for row in rows]

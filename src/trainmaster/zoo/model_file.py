@@ -16,8 +16,9 @@ in it. The other parts are names in the same file, or "dir.module.name" in anoth
 
 A part that is not needed is None where the file has not got it, unless the user named it. *Imports.* The file can import the files of its
 directory, what the zoo holds ("dir.module"), the zoo's own name ("zoo.dir.module") and ElasticDL's names. Its directory is first on
-`sys.path`. The zoo, its parent and our modules in ElasticDL's place are last, so a folder of the zoo hides no installed package, and an
-ElasticDL that is installed is used. All stay there. The file's module is "dir.module" in `sys.modules`; a second load takes it from there.
+`sys.path`, behind our modules in ElasticDL's place: its own modules, in a checkout or installed, would look for its own master. The zoo and
+its parent are last, so a folder of the zoo hides no installed package. All stay there. The file's module is "dir.module" in
+`sys.modules`; a second load takes it from there.
 
 `check_names` reads a file before the job starts. Nothing is called but the file itself, as it is imported: whether parts can be called so
 is read from their signatures. All faults are a `BadModel`. What the file's functions raise later is theirs.
@@ -295,9 +296,8 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
 
 def _extend_path(zoo: str, path: str) -> None:
     zoo, folder = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.path += [place for place in (zoo, os.path.dirname(zoo), _THEIR_NAMES) if place not in sys.path]
+    sys.path[:0] = [place for place in (_THEIR_NAMES, folder) if place not in sys.path]
+    sys.path += [place for place in (zoo, os.path.dirname(zoo)) if place not in sys.path]
 
 
 def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:

@@ -26,6 +26,7 @@ import importlib
 import importlib.util
 import io
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +181,7 @@ def shard_size(input_: Input, listing: Listing) -> int:
 
 
 def _format_names(input_: Input, listing: Listing) -> list[str]:
-    """Return the format of each file. Files of one folder with one ending are of one format, so one of them is looked into."""
+    """Return the format of each file. Files of one folder whose names differ in numbers alone are of one format: one is looked into."""
     names: dict[tuple[str, str], str] = {}
     for file in listing.files:
         kin = _kin(file)
@@ -190,7 +191,9 @@ def _format_names(input_: Input, listing: Listing) -> list[str]:
 
 
 def _kin(file: File) -> tuple[str, str]:
-    return os.path.dirname(file.path), os.path.splitext(file.path)[1].lower()
+    """Return the folder, and the name without its numbers: `part-00017-of-00100`."""
+    folder, name = os.path.split(file.path)
+    return folder, re.sub(r"\d+", "", name.lower())
 
 
 # -- RecordIO --

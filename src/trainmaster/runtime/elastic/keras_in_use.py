@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,8 +87,7 @@ _NAMES_OF_TENSORFLOW = {
 
 
 def _module_in_use() -> Any:
-    is_legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")  # as TensorFlow reads it
-    if is_legacy or "tf_keras" in sys.modules:
+    if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):  # as TensorFlow reads it
         import tf_keras
 
         return _Keras2(tf_keras)

@@ -66,7 +66,7 @@ class Training:
         self._optimizer = with_apply(optimizer or model.optimizer)
         if not model.built or self._optimizer is None:
             raise ValueError("the model has no weights or no optimizer yet: give it a keras.Input, and compile it")
-        if not self._optimizer.built:
+        if not getattr(self._optimizer, "built", False):  # Keras 2 does not say it, and builds once
             self._optimizer.build(model.trainable_variables)
         variables = {id(variable): variable for variable in [*model.weights, *self._optimizer.variables]}
         self._trainable, self._variables = model.trainable_variables, [*variables.values()]

@@ -10,6 +10,7 @@ The queues live in a child process, whose Unix socket asks for the key. The node
 
 from __future__ import annotations
 
+import multiprocessing
 import queue
 from collections.abc import Iterable, Sequence
 from multiprocessing.managers import BaseManager
@@ -38,7 +39,7 @@ def start(authkey: bytes, queues: Iterable[str], mode: str = "local") -> TFManag
     TFManager.register("get_queue", callable=known.get)
     TFManager.register("get", callable=values.__getitem__)
     TFManager.register("set", callable=values.__setitem__)
-    manager = TFManager(authkey=authkey)
+    manager = TFManager(authkey=authkey, ctx=multiprocessing.get_context("fork"))  # queues cannot be pickled
     manager.start()
     return manager
 

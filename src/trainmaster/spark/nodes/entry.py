@@ -56,9 +56,20 @@ def load_function() -> tuple[Any, Any]:
 def show_gpus(arguments: Any, context: TFNodeContext) -> None:
     """Let TensorFlow see the GPUs of this node alone. The agent has named the GPUs that Spark gives to the task."""
     of_spark = [gpu for gpu in os.environ.get(VISIBLE, "").split(",") if gpu]
-    nodes, executor = context.cluster_spec, context.executor_id
-    index = index_on_host(nodes, context.job_name, context.task_index) if nodes else executor
+    index = index_on_host(all_nodes(context), context.job_name, context.task_index)
     os.environ[VISIBLE] = ",".join(choose_gpus(arguments, of_spark, index))
+
+
+def all_nodes(context: TFNodeContext) -> dict[str, list[str]]:
+    """Return role -> addresses by index, also of nodes that are not in the cluster: an evaluator, and instances without a cluster."""
+    if "TRAINMASTER_PEERS" not in os.environ:
+        return context.cluster_spec
+    with open(os.environ["TRAINMASTER_PEERS"]) as file:
+        roles = json.load(file)
+    return {
+        role: [f"{peer['address']}:{role}:{index}" if peer else "" for index, peer in enumerate(peers)]
+        for role, peers in roles.items()
+    }
 
 
 def call(function: Any, arguments: Any, context: TFNodeContext, facts: Mapping[str, Any]) -> None:

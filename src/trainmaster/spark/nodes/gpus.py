@@ -34,7 +34,7 @@ def choose_gpus(arguments: Any, of_spark: Sequence[str], index: int) -> list[str
 
 
 def index_on_host(cluster: Mapping[str, Sequence[str]], role: str, index: int) -> int:
-    """Return the index of a node among the nodes of its host; -1 for a node that is not in the cluster, as an evaluator."""
+    """Return the index of a node among the nodes of its host; -1 for a node that is not there."""
     if index >= len(cluster.get(role, ())):
         return -1
     own = cluster[role][index]

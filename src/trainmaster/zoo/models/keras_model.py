@@ -78,7 +78,7 @@ class KerasModel:
     def prepare_training(self) -> None:
         """Make the optimizer, of a model that is built."""
         optimizer = with_apply(self.parts.optimizer())
-        if not hasattr(optimizer, "apply"):
+        if not (hasattr(optimizer, "apply") and hasattr(optimizer, "build")):
             raise BadModel(
                 f"the optimizer is a {type(optimizer).__name__}, and one of Keras {keras.__version__} is due",
                 place=place_of(self.parts.path, self.parts.optimizer),

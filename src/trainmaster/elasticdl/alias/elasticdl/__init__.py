@@ -1,0 +1,1 @@
+"""ElasticDL's names, as `trainmaster.elasticdl` has them."""
