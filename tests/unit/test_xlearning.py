@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
-from trainmaster.core.machine.formation import Formation, Peer
 from trainmaster.core.spec.reading import job_from, job_to
-from trainmaster.frameworks import xlearning as xlearning_framework
 from trainmaster.integrations import xlearning
 from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
 from trainmaster.integrations.xlearning_conf import DEFAULTS, FLAGS, OPTIONS, OTHERS, REFUSED, duration, memory
@@ -263,13 +261,11 @@ def test_workers_of_xgboost_and_lightgbm_work_alone() -> None:
     """Their peers find each other in the types distxgboost and distlightgbm."""
     for kind in ("xgboost", "lightgbm"):
         assert value(told(f"--app-type {kind} --worker-num 3"), f"{W}.replicas.max") == 3
-    job = told("--app-type distlightgbm").described.job
-    assert xlearning_framework.ports(job.roles["worker"], job) == ("distlightgbm",)
-    worker = Peer("worker:0", "worker", 0, "10.0.0.5", {"distlightgbm": 23017})
-    placement = xlearning_framework.environment(Formation("demo", 1, (worker,), 0), "worker:0")
-    assert placement.env["LIGHTGBM_NUM_MACHINE"] == "1"
-    assert placement.env["LIGHTGBM_LOCAL_LISTEN_PORT"] == "23017"
-    assert placement.files == {"./lightGBMlist.txt": b"10.0.0.5 23017\n"}
+    command = value(told("--app-type distlightgbm"), f"{W}.command")
+    assert (
+        "LIGHTGBM_NUM_MACHINE=1 LIGHTGBM_LOCAL_LISTEN_PORT=12400; echo 127.0.0.1 12400 > lightGBMlist.txt; exec"
+        in command
+    )
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ VARIABLES = (
         "TRAINMASTER_ALIAS",
         "set by a job whose program imports ElasticDL's own names: they are on its path, behind our packages",
         "elasticdl",
+        agent=True,
     ),
     Variable(
         "PYTHONPATH",

@@ -16,22 +16,17 @@ from trainmaster.frameworks import pytorch, tensorflow
 from trainmaster.frameworks.contract import Placement
 from trainmaster.frameworks.variables import Variable
 
-CLUSTER, APP_TYPE = "xlearning.cluster", "xlearning.app-type"
-_LIGHTGBM = "distlightgbm"
+CLUSTER = "xlearning.cluster"
 VARIABLES = (
     Variable("INDEX, TF_INDEX", "the task's index in its role, from 0; a chief is worker 0", "1"),
     Variable("TF_ROLE", "the task's role: worker, ps or evaluator", "worker"),
     Variable("TF_CLUSTER_DEF", "JSON: role -> addresses by index, in a cluster of TensorFlow",
              '{"worker": ["10.0.0.5:23017", "10.0.0.6:23002"], "ps": ["10.0.0.5:23005"]}'),
-    Variable("LIGHTGBM_NUM_MACHINE, LIGHTGBM_LOCAL_LISTEN_PORT",
-             "of the type distlightgbm: the number of workers, and the port of this one; `lightGBMlist.txt` names all", "1"),
     Variable("TF_CONFIG", "the same, and which task of it this is", '{"cluster": {...}, "task": {"type": "worker", "index": 1}}'),
 )  # fmt: skip
 
 
 def ports(role: Role, job: Job) -> Sequence[str]:
-    if job.annotations.get(APP_TYPE) == _LIGHTGBM:
-        return (_LIGHTGBM,)
     framework = {"tensorflow": tensorflow, "pytorch": pytorch}.get(job.annotations.get(CLUSTER, ""))
     return framework.ports(role, job) if framework is not None else ()
 
@@ -50,9 +45,4 @@ def environment(formation: Formation, task: str) -> Placement:
         cluster = {name: [peer.at("tensorflow") for peer in peers] for name, peers in members.items() if peers}
         env["TF_CLUSTER_DEF"] = json.dumps(cluster)
         env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
-    if _LIGHTGBM in me.ports:
-        machines = [peer.at(_LIGHTGBM).rpartition(":") for peer in workers]
-        env |= {"LIGHTGBM_NUM_MACHINE": str(len(machines)), "LIGHTGBM_LOCAL_LISTEN_PORT": str(me.ports[_LIGHTGBM])}
-        lines = "".join(f"{address} {port}\n" for address, _, port in machines)
-        return Placement(env, files={"./lightGBMlist.txt": lines.encode()})
     return Placement(env)

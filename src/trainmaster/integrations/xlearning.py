@@ -20,7 +20,7 @@ from trainmaster.core.input.splits import split_urls
 from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines.registry import is_on_this_machine
-from trainmaster.frameworks.xlearning import APP_TYPE, CLUSTER
+from trainmaster.frameworks.xlearning import CLUSTER
 from trainmaster.integrations.dialect import (
     ENGINE,
     VALUE,
@@ -57,6 +57,7 @@ from trainmaster.integrations.xlearning_conf import (
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
 # Types whose tasks need something of ours to find their peers, and that part, which is not built. One worker without ps needs no peers.
 SCHEDULER, MPIEXEC = "a scheduler, and servers that know its address", "a start of all workers by mpiexec"
+APP_TYPE = "xlearning.app-type"
 CLUSTERED = {
     "mxnet": ("ps.num", SCHEDULER),
     "xflow": ("ps.num", SCHEDULER),
@@ -76,6 +77,7 @@ BOARD_KEYS = (
     "tf.board.enable", "tf.board.worker.index", "tf.board.log.dir", "tf.board.reload.interval", "tf.board.history.dir", "board.modelpb",
     "board.cache.timeout",
 )  # fmt: skip
+LIGHTGBM_PORT = 12400  # LightGBM's default, `local_listen_port`
 # Types that are a place to work in, not a program.
 INTERACTIVE = ("vpc", "digits")
 PRIORITIES = {
@@ -329,6 +331,9 @@ class _Builder:
             set_key(("archives",), archives, *(table[key] for key in ("archiveFiles", "cacheArchive") if key in table))
         if cache:
             set_key(("cache",), cache, table["cacheFile"])
+        if self.kind == "distlightgbm":  # one worker, which needs no port: it listens for nobody
+            self.exports.append(f"export LIGHTGBM_NUM_MACHINE=1 LIGHTGBM_LOCAL_LISTEN_PORT={LIGHTGBM_PORT}")
+            self.exports.append(f"echo 127.0.0.1 {LIGHTGBM_PORT} > lightGBMlist.txt")
         if self.kind in ("lightlda", "distlightlda"):
             self.exports.append('export LIGHTLDA_RANK="$INDEX" LIGHTLDA_ROLE="$TF_ROLE"')
         for key, variable in (("user.path", "PATH"), ("user.ldlibrarypath", "LD_LIBRARY_PATH")):

@@ -132,7 +132,9 @@ class Shards:
     def _source(self) -> _Source:
         path = os.environ.get("TRAINMASTER_SOCKET")
         if path:
-            if self._place().startswith("records://?") and not self._default.startswith("records:"):
+            if os.environ.get(self._variable, "").startswith("records://?") and not self._default.startswith(
+                "records:"
+            ):
                 raise ValueError(
                     f'the program counts the input {self.name}: shards("{self.name}", default="records://COUNT/SIZE")'
                 )
@@ -142,11 +144,14 @@ class Shards:
     def _reader(self) -> Reader:
         return Reader(self._encoding, self._errors)
 
+    @property
+    def _variable(self) -> str:
+        return "TRAINMASTER_INPUT_" + "".join(c if c.isalnum() else "_" for c in self.name).upper()
+
     def _place(self) -> str:
-        variable = "TRAINMASTER_INPUT_" + "".join(c if c.isalnum() else "_" for c in self.name).upper()
-        place = os.environ.get(variable) or self._default
+        place = os.environ.get(self._variable) or self._default
         if not place:
-            raise FileNotFoundError(f"input {self.name}: neither {variable} is set nor a default path given")
+            raise FileNotFoundError(f"input {self.name}: neither {self._variable} is set nor a default path given")
         return place
 
 

@@ -46,6 +46,9 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
 def _check_schemes(job: Job) -> None:
     """Raise BadInput where a URL of the job can be opened by nothing that is installed; the master would find out later."""
     urls = [
+        ("tensorboard.logs", job.tensorboard.logs if job.tensorboard is not None else "")
+    ]  # before the input made of it
+    urls += [
         (f"inputs.{name}.url", url)
         for name, source in job.inputs.items()
         for url in source.urls
@@ -60,7 +63,6 @@ def _check_schemes(job: Job) -> None:
     urls += [
         ("storage", job.storage),
         ("checkpoint.url", job.checkpoint.url if job.checkpoint is not None else ""),
-        ("tensorboard.logs", job.tensorboard.logs if job.tensorboard is not None else ""),
     ]
     for key, url in urls:
         if URL.match(url) and not url.lower().startswith(("file://", "local://")):
