@@ -58,7 +58,7 @@ def reached(module: str) -> set[str]:
     found: set[str] = set()
     ahead = [module]
     while ahead:
-        more = imports[ahead.pop()] - found
+        more = imports.get(ahead.pop(), set()) - found  # one that is not listed lacks its framework
         found |= more
         ahead.extend(more)
     return found

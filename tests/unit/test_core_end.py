@@ -81,17 +81,6 @@ def test_an_output_that_some_tasks_do_not_write(required: str, writers: list[int
         assert reason["advice"] == "write to ./model; if that is usual, set outputs.model.required: none"
 
 
-def test_an_output_whose_writer_is_stopped_after_the_end_is_not_judged() -> None:
-    roles = {"worker": role(1), "evaluator": role(1)}
-    output = {"url": "memory://out", "required": "any", "from": "evaluator"}
-    script = Script(job(**roles, outputs={"model": output}))
-    script.start("worker:0", "evaluator:0")
-    script.report("worker:0", "ended", reason="exit", status=0, elapsed=1.0)
-    script.report("worker:0", "uploaded", outputs={})
-    script.close()
-    assert ending(script) == ("succeeded", "succeeded")
-
-
 def test_what_was_lost_is_in_the_status() -> None:
     script = Script(job(worker=role(2), checkpoint="ckpt"))
     script.start("worker:0", "worker:1")

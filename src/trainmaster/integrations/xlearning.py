@@ -507,7 +507,8 @@ class _Builder:
             set_key((*prefix, "url"), urls[0], setting)
             set_key((*prefix, "as"), mode, strategy)
             if mode == "upload":
-                set_key((*prefix, "required"), "any", self.always)
+                # An evaluator may be stopped at the job's end, before it has written.
+                set_key((*prefix, "required"), "none" if writer.startswith("evaluator") else "any", self.always)
             if path != name:
                 set_key((*prefix, "local"), path, setting)
             if writer:

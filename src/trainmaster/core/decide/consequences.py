@@ -25,7 +25,6 @@ from trainmaster.core.machine.state import (
     Task,
     elastic_roles,
     group_unit,
-    outputs_of,
     role_size,
     size_of,
 )
@@ -331,12 +330,8 @@ def _independent(state: State, allowed: float) -> list[Fact]:
 def _success(state: State, figures: Any) -> Fact:
     """End the job well, or fail it for an output that one task had to write and none did."""
     for name, output in state.known_job.outputs.items():
-        if output.required != "any":
-            continue
-        writers = [task for task in state.tasks.values() if name in outputs_of(state.known_job, task.role, task.index)]
-        is_judged = all(task.final or task.is_spare for task in writers)  # one that is stopped later may have written
-        reports = (task.outputs.get(name) or {} for task in writers if task.final == SUCCEEDED)
-        if is_judged and not any(report.get("files") for report in reports):
+        reports = (task.outputs.get(name) or {} for task in state.tasks.values() if task.final == SUCCEEDED)
+        if output.required == "any" and not any(report.get("files") for report in reports):
             return _ending("failed", "nothing-written", {"name": name, "path": output.local or name})
     return _ending("succeeded", "succeeded", figures)
 
