@@ -59,7 +59,7 @@ if os.environ["TF_ROLE"] == "worker" and os.environ["TF_INDEX"] == "0":
 
 @pytest.mark.full
 def test_one_worker_saves_what_two_remote_paths_gave_on_yarn(on_hadoop, tmp_path: Path) -> None:
-    """`A,B#data`, a folder by --cacheFile, and an output that only worker 0 writes."""
+    """`A,B#data`, a folder by --cacheFile, TensorBoard by default, and an output that only worker 0 writes."""
     for path in ("a/part-0", "b/part-0", "b/part-1", "words/deep/w"):
         store_for("hdfs:///tmp/several").put(path, b"x\n")
     (tmp_path / "demo.py").write_text(SAVES_ONCE)
@@ -67,7 +67,10 @@ def test_one_worker_saves_what_two_remote_paths_gave_on_yarn(on_hadoop, tmp_path
         "--app-type tensorflow --app-name saves-once --input /tmp/several/a,/tmp/several/b#data --cacheFile /tmp/several/words#words "
         "--output /tmp/saves_once#model --files demo.py --worker-memory 128M --worker-num 1"
     )
-    done = tm("submit", "--xlearning", *words.split(), "--launch-cmd", f"{sys.executable} demo.py", cwd=tmp_path)
+    call = ("submit", "--xlearning", *words.split(), "--launch-cmd", f"{sys.executable} demo.py")
+    shown = tm(*call[:2], "--dry-run", *call[2:], cwd=tmp_path)
+    assert "TensorBoard:" in shown.stdout, "a link while the job runs"
+    done = tm(*call, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     model = store_for("hdfs:///tmp/saves_once")
     seen = json.loads(model.get("worker-0/seen.json") or b"")
