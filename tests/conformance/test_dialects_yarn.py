@@ -69,7 +69,7 @@ def test_one_worker_saves_what_two_remote_paths_gave_on_yarn(on_hadoop, tmp_path
     )
     call = ("submit", "--xlearning", *words.split(), "--launch-cmd", f"{sys.executable} demo.py")
     shown = tm(*call[:2], "--dry-run", *call[2:], cwd=tmp_path)
-    assert "TensorBoard:" in shown.stdout, "a link while the job runs"
+    assert "TensorBoard: {role: worker" in shown.stdout, "a link while the job runs"
     done = tm(*call, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     model = store_for("hdfs:///tmp/saves_once")
