@@ -74,19 +74,6 @@ cluster.train(session.createDataFrame(uneven.map(lambda value: (value,)), ["valu
 cluster.shutdown()
 out["read"] = both("a")
 
-def reads_parts(args, ctx):  # as programs that train and infer by one function
-    place, name = args
-    feed, batches = TFNode.DataFeed(ctx.mgr, False), []
-    while not feed.should_stop():
-        batches.append(feed.next_batch(100))
-        feed.batch_results(batches[-1])
-    write(place, f"{name}-{ctx.executor_id}", [batch for batch in batches if batch])
-
-cluster = TFCluster.run(sc, reads_parts, [place, "c"], 1, 0, input_mode=SPARK)
-cluster.train(sc.parallelize(range(600), 4), 1)
-cluster.shutdown()
-out["parts"] = read("c-0")
-
 cluster = TFCluster.reserve(sc, 2, 0, input_mode=SPARK, queues=["input", "output"])  # the form of 2017
 cluster.start(reads, [place, "b"])
 cluster.train(sc.parallelize([([n, n + 1], str(n)) for n in range(40)], 2).map(lambda row: (row[1], float(row[1]))), 1)
@@ -112,19 +99,19 @@ out["unknown"] = error_of(cluster.train, sc.parallelize([1]), qname="chekc")
 cluster.shutdown()
 out["two"] = both("two")
 
-def serves_or_reads(args, ctx):
-    feed = ctx.get_data_feed()  # on the parameter server too, as in TensorFlowOnSpark's example of a stream
+def reads_parts(args, ctx):  # as programs that train and infer by one function, also on a parameter server
+    feed, batches = TFNode.DataFeed(ctx.mgr, False), []
     if ctx.job_name == "ps":
         threading.Event().wait()
-    rows = []
     while not feed.should_stop():
-        rows += feed.next_batch(100)
-    write(args, "beside-server", rows)
+        batches.append(feed.next_batch(100))
+        feed.batch_results(batches[-1])
+    write(args, "parts", [batch for batch in batches if batch])
 
-cluster = TFCluster.run(sc, serves_or_reads, place, 2, 1, input_mode=SPARK)
-cluster.train(sc.parallelize(range(300), 2), 1)
+cluster = TFCluster.run(sc, reads_parts, place, 2, 1, input_mode=SPARK)
+cluster.train(sc.parallelize(range(600), 4), 1)
 cluster.shutdown()
-out["beside server"] = read("beside-server")
+out["parts"] = read("parts")
 
 def never(args, ctx):
     pass
