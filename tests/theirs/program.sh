@@ -13,7 +13,7 @@ wanted() { [[ $1 == *"${ONLY:-}"* ]]; }
 
 say() { printf '%s %s %s\n' "$1" "$2" "$(tr '\n\t' '  ' <<< "${3:-}" | cut -c1-240)"; }
 
-# venv NAME REQUIREMENTS CONSTRAINTS...: make WORK/NAME, with Trainmaster if EDITABLE is its folder. The first file that pins a package
+# venv NAME REQUIREMENTS CONSTRAINTS...: make WORK/NAME, with Trainmaster if EDITABLE is its folder (and extras). The first file that pins a package
 # counts.
 venv() {
   local place=$WORK/$1 requirements=$2
