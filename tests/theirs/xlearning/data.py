@@ -29,10 +29,11 @@ def archive(name: str) -> bytes:
 
 
 def put_rows() -> None:
+    """Bring rows for more than 30 s: so long waits a worker that finds no variables yet, and then for a chief, even one that has ended."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=100)
     for number in range(4):
-        rows = rng.normal(size=(1500, 100))
+        rows = rng.normal(size=(30000, 100))
         lines = [f"{int(row @ weights > 0)} {','.join(f'{x:.4f}' for x in row)}\n" for row in rows]
         store_for("hdfs:///tmp/data/tensorflow").put(f"part-{number}", "".join(lines).encode())
 
