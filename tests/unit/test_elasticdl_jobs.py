@@ -300,6 +300,20 @@ def test_a_program_has_the_variables_of_elasticdl_s_programs() -> None:
     assert value(job(), f"{W}.env") == {}, "a model file has no program of its own"
 
 
+def test_a_program_in_a_checkout_of_elasticdl_leaves_its_packages_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("elasticai_api/__init__.py", "model_zoo/train.py", ".git/HEAD"):
+        (tmp_path / "edl" / name).parent.mkdir(parents=True)
+        (tmp_path / "edl" / name).touch()
+    monkeypatch.chdir(tmp_path / "edl")
+    made = job(PROGRAM, basic=False)
+    assert (value(made, "files"), value(made, f"{W}.workdir")) == (["model_zoo"], "copy")
+    assert any("without elasticai_api" in remark for remark in made.remarks)
+    Path("elasticai_api/__init__.py").unlink()
+    assert value(job(PROGRAM, basic=False), "files") == ["."]
+
+
 def test_a_program_counts_its_own_records_unless_a_flag_names_data() -> None:
     alone = value(job(PROGRAM, "--num_epochs=3", basic=False), "inputs.training")
     assert (alone["url"], alone["as"], alone["epochs"]) == ("records://", "shards", 3)

@@ -48,6 +48,7 @@ _DATA = {TRAIN: "training", EVALUATE: "validation", PREDICT: "prediction"}  # ve
 _KEEP_ALL = 999_999_999  # sets: all of them
 _MOST_SERVERS = 16  # to which `tm scale` may take the parameter servers, where the job begins with fewer
 _MOVED_WITHIN = "5m"  # for a server that ends, to give its rows to the others; at the job's end none is needed
+_PACKAGES = ("elasticai_api", "elasticdl", "elasticdl_preprocessing")  # ElasticDL's own, for which programs have ours
 _IN_IMAGES = "/"  # the directory in which images of ElasticDL's users begin
 _ONE_WORKER = Said("1", "the one worker", False)
 _RECORDS = re.compile(r"records://\d+")
@@ -263,6 +264,14 @@ class _Builder:
         if self._has("model_zoo"):
             zoo = os.path.abspath(os.path.expanduser(self._text("model_zoo")))
             self._set(("files",), [f"{zoo}#{os.path.basename(zoo)}"], self.words["model_zoo"])
+        elif theirs := [name for name in _PACKAGES if os.path.exists(os.path.join(name, "__init__.py"))]:
+            # `python -m` looks into the program's directory first, and their package would look for their master.
+            rest = sorted(name for name in os.listdir() if name not in theirs and not name.startswith("."))
+            self._set(("files",), rest, option)
+            self._set(("roles", role, "workdir"), "copy", option)
+            self.draft.remark(
+                f"--job_command: runs in a copy of this directory without {', '.join(theirs)}; ours is used"
+            )
         return option.text, option
 
     def _zoo_command(self, role: str) -> tuple[Any, ...]:
