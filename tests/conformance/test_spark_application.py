@@ -104,9 +104,10 @@ def test_the_drivers_death_ends_the_job(on_spark: Driver, tmp_path: Path) -> Non
             engine.close()
 
 
-# A driver that runs a job beside its own work; its Python has Trainmaster, and pyspark from the directory in its argument.
+# A driver that runs a job beside its own work, and another an hour later, when a command of its user has cleared away what the dead left.
+# Its Python has Trainmaster, and pyspark from the directory in its argument.
 PROGRAM = """
-import json, sys
+import json, os, subprocess, sys, time
 sys.path.append(sys.argv[1])
 from pyspark.sql import SparkSession
 import trainmaster, trainmaster.spark
@@ -114,10 +115,16 @@ builder = SparkSession.builder.config("spark.executor.cores", "2").config("spark
 session = builder.config("spark.driver.memory", "512m").getOrCreate()
 resources = {"cores": 0.05, "memory": "64MiB"}
 role = {"command": "echo out of $TRAINMASTER_INDEX", "replicas": 2, "resources": resources}
-run = trainmaster.spark.run(session, trainmaster.Job(name="t", roles={"worker": role}))
+job = trainmaster.Job(name="t", roles={"worker": role})
+run = trainmaster.spark.run(session, job)
 total = session.sparkContext.parallelize(range(100), 4).sum()
 state = run.wait(200, check=False)["state"]
-print(json.dumps({"state": state, "lines": sorted(run.logs()), "total": total}))
+from trainmaster.host.places import runtime_dir
+for place in [runtime_dir(), *runtime_dir().rglob("*")]:
+    os.utime(place, (time.time() - 3600,) * 2, follow_symlinks=False)
+subprocess.run([os.path.join(os.path.dirname(sys.executable), "tm"), "list"], check=True, stdout=sys.stderr)
+later = trainmaster.spark.run(session, job).wait(200, check=False)["state"]
+print(json.dumps({"state": state, "later": later, "lines": sorted(run.logs()), "total": total}))
 session.stop()
 """
 
@@ -131,4 +138,5 @@ def test_a_driver_runs_a_job_beside_its_own_work(version: str, tmp_path: Path) -
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
         output = json.loads(done.stdout.splitlines()[-1])
-    assert output == {"state": "succeeded", "lines": ["worker:0 out of 0", "worker:1 out of 1"], "total": 4950}
+    lines = ["worker:0 out of 0", "worker:1 out of 1"]
+    assert output == {"state": "succeeded", "later": "succeeded", "lines": lines, "total": 4950}

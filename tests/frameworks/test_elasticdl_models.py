@@ -66,7 +66,7 @@ def test_an_elasticdl_model_trains_evaluates_and_predicts(tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("strategy", ["Local", "ParameterServerStrategy"])
+@pytest.mark.parametrize("strategy", ["Local", "ParameterServerStrategy", "AllreduceStrategy"])
 def test_feature_columns_train_with_keras_2(tmp_path: Path, strategy: str) -> None:
     subprocess.run(["make", "estimator"], cwd=TESTS.parent, check=True, timeout=LIMIT)
     chance = random.Random(7)
@@ -75,10 +75,10 @@ def test_feature_columns_train_with_keras_2(tmp_path: Path, strategy: str) -> No
         f"{chance.random()},{(kind := chance.choice(kinds))},{chance.choice(['clay', 'sand', 'peat'])},{int(kind < 'kind15')}"
         for _ in range(800)
     ]
-    data = written(tmp_path / "data", rows)
+    data, workers = written(tmp_path / "data", rows), 2 if strategy == "AllreduceStrategy" else 1
     model = ("--model_zoo", ZOO, "--model_def", "orchard.columns.custom_model", "--distribution_strategy", strategy)
     trained = tm(
-        tmp_path, "train", *model, "--num_epochs=8", "--num_workers=1", f"--training_data={data}",
+        tmp_path, "train", *model, "--num_epochs=8", f"--num_workers={workers}", f"--training_data={data}",
         f"--validation_data={data}", "--output=model", python=ESTIMATOR / "bin",
     )  # fmt: skip
     assert accuracy(trained) > 0.9

@@ -63,11 +63,22 @@ def test_all_that_a_killed_job_left_is_cleared_and_the_job_is_resumable(tmp_path
     assert not any(group.exists() for group in groups)
     assert Ledger().entries() == []
     assert not (places.runtime_dir() / "a").exists()
-    assert list((places.runtime_dir() / "ports").iterdir()) == []
+    assert list(places.shared_dir("ports").iterdir()) == []
     assert sweep() == ["a"], "it stays so until it is resumed"
     assert LocalClient().application_state("a")[0] == "resumable"
     places.set_live("a", False)
     assert sweep() == []
+
+
+@pytest.mark.parametrize("name", ["devices", "ports", "spark"])
+def test_what_all_jobs_share_is_left_alone(name: str) -> None:
+    held = places.shared_dir(name) / "held"
+    held.touch()
+    os.utime(held.parent, (time.time() - 3600,) * 2)
+    sweep()
+    held.unlink()  # it is there
+    with pytest.raises(ValueError, match="another is not a shared folder"):
+        places.shared_dir("another")
 
 
 def test_a_folder_without_processes_is_left_to_a_job_that_is_just_beginning() -> None:

@@ -90,7 +90,7 @@ def found() -> Found:
 
 
 def _folder() -> Path:
-    return places.runtime_dir() / "devices"
+    return places.shared_dir("devices")
 
 
 def _path(name: str) -> Path:

@@ -18,7 +18,6 @@ YOUNG = 60.0  # s; a younger temporary directory may not be locked yet
 
 def lock(path: Path) -> int | None:
     """Make the lock file and return a descriptor that holds its lock; None where another process has it."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

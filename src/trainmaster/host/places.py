@@ -40,6 +40,7 @@ REMOTE = frozenset(
         "fuse.sshfs",
     )
 )
+_SHARED = ("devices", "ports", "spark")
 _ABANDONED = 60.0  # s; a job's directory in which no process has registered by then is left over
 _SOCKET_PATH = 107
 _LONGEST_SOCKET = "agents.sock.4194304"  # while the socket is being made, its maker's pid follows its name
@@ -155,6 +156,21 @@ def is_boot_key(name: str) -> bool:
 def node_name() -> str:
     """Return this machine's name in events."""
     return os.uname().nodename
+
+
+def shared_dir(name: str) -> Path:
+    """Return the folder in the runtime directory that all jobs share, one of `_SHARED`; created. The sweep leaves it alone."""
+    if name not in _SHARED:
+        raise ValueError(f"{name} is not a shared folder")
+    path = runtime_dir() / name
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def job_dirs() -> list[str]:
+    """Return the jobs that have a folder in the runtime directory."""
+    with os.scandir(runtime_dir()) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name not in _SHARED]
 
 
 def job_dir(job: str) -> Path:

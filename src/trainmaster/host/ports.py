@@ -109,11 +109,7 @@ def is_listening(port: int) -> bool:
 
 def remove_unheld() -> None:
     """Remove the lock files of processes that are gone."""
-    try:
-        names = os.listdir(places.runtime_dir() / "ports")
-    except FileNotFoundError:
-        return
-    for port in (int(name) for name in names if name.isdigit()):
+    for port in (int(name) for name in os.listdir(places.shared_dir("ports")) if name.isdigit()):
         if (descriptor := _lock(port)) is not None:
             unlock(_path(port), descriptor)
 
@@ -139,7 +135,7 @@ def ephemeral() -> tuple[int, int]:
 
 
 def _path(port: int) -> Path:
-    return places.runtime_dir() / "ports" / str(port)
+    return places.shared_dir("ports") / str(port)
 
 
 def _lock(port: int) -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import EngineFailed
-from trainmaster.host.places import job_storage, runtime_dir
+from trainmaster.host.places import job_storage, shared_dir
 
 LIMIT = 64 * 1024 * 1024  # bytes of a line
 ON_NODE = "@cluster"  # ends the name of an application whose driver is on a node: no bridge of this machine is its
@@ -27,9 +27,7 @@ OVER = "its application {} has ended, and with it all tasks"
 
 def folder() -> Path:
     """Return the directory of all bridges of this user on this machine."""
-    place = runtime_dir() / "spark"
-    place.mkdir(mode=0o700, exist_ok=True)
-    return place
+    return shared_dir("spark")
 
 
 def applications() -> list[str]:

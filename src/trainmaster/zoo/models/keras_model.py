@@ -277,7 +277,9 @@ class KerasModel:
         shutil.rmtree(draft, ignore_errors=True)
         try:
             self._export_saved_model(model, draft)
-        except AssertionError as error:  # TensorFlow's, of a table that a layer makes anew in each call
+        except AssertionError as error:
+            if "untracked" not in str(error):  # TensorFlow's word for a table that a layer makes anew in each call
+                raise
             print(f"no {SAVED_MODEL} is exported: {str(error).splitlines()[0]}", flush=True)
             return [path]
         with contextlib.suppress(OSError):  # an empty directory: outputs have files alone

@@ -11,11 +11,12 @@ def custom_model():
     kind = tf.feature_column.categorical_column_with_hash_bucket("kind", 1000)
     soil = tf.feature_column.categorical_column_with_vocabulary_list("soil", ["clay", "sand", "loam"])
     both = joined.concatenated_categorical_column([kind, soil])
+    high = tf.feature_column.bucketized_column(tf.feature_column.numeric_column("height"), [0.5])
     columns = [
         tf.feature_column.numeric_column("height"),
         feature_column.embedding_column(kind, dimension=4),
         feature_column.embedding_column(both, dimension=2, combiner="sum"),
-        tf.feature_column.embedding_column(both, dimension=3),
+        tf.feature_column.embedding_column(joined.concatenated_categorical_column([high, soil]), dimension=3),
     ]
     inputs = {name: tf.keras.Input((1,), name=name) for name in NUMBERS}
     inputs |= {name: tf.keras.Input((1,), name=name, dtype=tf.string) for name in WORDS}
