@@ -21,6 +21,8 @@ def packed(**files: str) -> bytes:
 
 def test_archives_and_cached_files_are_in_the_working_directory(engine: Engine) -> None:
     engine.write("tools.tar.gz", packed(tool="echo tool"))
+    engine.write("near", "#!/bin/sh\necho near\n")  # these two may be executed, whatever their modes
+    engine.put("far/far", "#!/bin/sh\necho far\n")
     engine.put("far/vocabulary.txt", "words")
     engine.put("far/model.tar.gz", packed(weights="1.0"))
     engine.put("far/folder/deep/part", "2.0")
@@ -29,18 +31,18 @@ def test_archives_and_cached_files_are_in_the_working_directory(engine: Engine) 
     for _ in range(2):
         job = engine.submit(
             workers(
-                "sh tools/tool; cat vocabulary.txt m/weights data/deep/part; test -f from-far/weights; echo; readlink m",
+                "sh tools/tool; ./near; ./far; cat vocabulary.txt m/weights data/deep/part; test -f from-far/weights; echo; readlink m",
                 2,
                 workdir="copy",
             ),
             archives=["tools.tar.gz", f"{far}/model.tar.gz#from-far"],
-            cache=[f"{far}/vocabulary.txt", f"{far}/model.tar.gz#m", f"{far}/folder/#data"],
-            files=["tools.tar.gz"],
+            cache=[f"{far}/far", f"{far}/vocabulary.txt", f"{far}/model.tar.gz#m", f"{far}/folder/#data"],
+            files=["tools.tar.gz", "near"],
         )
         job.succeeded()
         for task in ("worker:0", "worker:1"):
-            assert job.lines(task)[:2] == ["tool", "words1.02.0"]
-            places.append(job.lines(task)[2])
+            assert job.lines(task)[:4] == ["tool", "near", "far", "words1.02.0"]
+            places.append(job.lines(task)[4])
     assert len(set(places)) <= engine.nodes, "fetched once to a node, for all tasks and jobs"
     if engine.name == "kubernetes":
         return  # a pod's cache is its own, and gone with it

@@ -58,12 +58,16 @@ class Archive:
 
 @attrs.frozen(slots=True)
 class Member:
-    """A file to pack: its name in the archive, its path, and where it leads if it stays a link; or an empty folder."""
+    """A file to pack: its name in the archive, its path, and where it leads if it stays a link; or an empty folder.
+
+    `is_named`: the job names the file itself. It may be executed then, whatever its mode, as YARN has it.
+    """
 
     name: str
     source: str
     link: str = ""
     is_folder: bool = False
+    is_named: bool = False
 
     @property
     def size(self) -> int:
@@ -168,7 +172,7 @@ def _members(source: str, root: str, without: set[str], never: set[str], left_ou
     inside = place == root or place.startswith(root.rstrip("/") + "/")
     name = alias or (os.path.relpath(place, root) if inside else os.path.basename(place))
     if not os.path.isdir(place):
-        yield Member(name, place)
+        yield Member(name, place, is_named=True)
         return
     above, passed = _specs_above(root, place) if inside else (), never | without if place == root else never
     yield from _walk(place, "" if name == "." else name, above, passed, left_out)
@@ -294,7 +298,7 @@ def _pack(packed: Any, members: Iterable[Member]) -> str:
             with _open_member(member) as file:
                 status = os.fstat(file.fileno())
                 info.size = status.st_size
-                info.mode = 0o755 if status.st_mode & 0o100 else 0o644
+                info.mode = 0o755 if member.is_named or status.st_mode & 0o100 else 0o644
                 tar.addfile(info, file)
     return hashed.digest.hexdigest()
 

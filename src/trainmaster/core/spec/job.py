@@ -501,7 +501,8 @@ class Job(Section):
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(
-        "copied to each task that has a directory of its own, at most 2GiB; PATH or PATH#NAME; .gitignore is honoured",
+        "copied to each task that has a directory of its own, at most 2GiB; PATH or PATH#NAME; .gitignore is honoured; "
+        "a file named here may be executed",
         "texts",
         "[.]",
         default=(".",),
