@@ -284,6 +284,8 @@ def test_volumes_and_where_a_user_takes_a_place_of_ours() -> None:
     assert "tmp" not in volumes
     mounts = {one["mountPath"]: one["name"] for one in program(pod)["volumeMounts"]}
     assert (mounts["/data"], mounts["/tmp"]) == ("volume-0", "big")
+    [runtime] = pod["spec"]["initContainers"]
+    assert "/data" in {one["mountPath"] for one in runtime["volumeMounts"]}, "the job's Python may be there"
 
 
 def test_accounts_pull_secrets_labels_and_annotations() -> None:

@@ -339,19 +339,23 @@ def _fill(
     """Return the pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
     `labels`: that its role wants of nodes.
     """
-    volumes, mounts = _storage(options, inside, memory)
+    volumes, mounts, of_user = _storage(options, inside, memory)
     spec = pod["spec"]
     pull = {"imagePullPolicy": options.pull} if options.pull else {}
     program = {
         "name": PROGRAM, "image": image, **pull, "command": [escaped(word) for word in inside.command], "workingDir": inside.cwd,
         "env": [*_variables(), *(_escape_variable(variable) for variable in inside.env)], "resources": resources,
-        "volumeMounts": [*mounts, *inside.mounts], **_LAST_WORDS,
+        "volumeMounts": [*mounts, *of_user, *inside.mounts], **_LAST_WORDS,
     }  # fmt: skip
     spec["containers"] = [program]
     if inside.init:
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
         spec["initContainers"] = [
-            _init(container, {"image": image, **pull, "resources": small, **_LAST_WORDS}) for container in inside.init
+            _init(
+                {**container, "volumeMounts": [*of_user, *container.get("volumeMounts", ())]},  # Python may be on a volume
+                {"image": image, **pull, "resources": small, **_LAST_WORDS},
+            )
+            for container in inside.init
         ]
     spec["volumes"] = [*volumes, *inside.volumes]
     if options.pull_secrets:
@@ -415,8 +419,8 @@ def _variables() -> list[dict[str, str]]:
     ]
 
 
-def _storage(options: Pods, inside: PodBootstrap, memory: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return our volumes and the user's, and their mounts; the user's alone where one has the path of ours."""
+def _storage(options: Pods, inside: PodBootstrap, memory: int) -> tuple[list[dict[str, Any]], ...]:
+    """Return our volumes and the user's, the mounts of ours, and those of the user's. Where one has the path of ours, ours is left out."""
     shm = options.shm if options.shm is not None else max(64 * MIB, memory // 2)
     places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
     if inside.cwd == WORK:
@@ -428,9 +432,8 @@ def _storage(options: Pods, inside: PodBootstrap, memory: int) -> tuple[list[dic
     named = [(volume.name or f"volume-{at}", volume) for at, volume in enumerate(options.volumes)]
     volumes = [{"name": name, "emptyDir": source} for name, source in kept.values()]
     mounts: list[dict[str, Any]] = [{"name": name, "mountPath": path} for path, (name, _) in kept.items()]
-    return volumes + [volume.volume(name) for name, volume in named], mounts + [
-        volume.mount(name) for name, volume in named
-    ]
+    volumes += [volume.volume(name) for name, volume in named]
+    return volumes, mounts, [volume.mount(name) for name, volume in named]
 
 
 def _fixed_paths(inside: PodBootstrap) -> dict[Path, str]:
