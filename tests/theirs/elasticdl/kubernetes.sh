@@ -13,13 +13,15 @@ end_task() { # end_task JOB TASK: delete a pod of the task's role
   local pod
   pod=$(kubectl get pods -n default -o name | grep "$1" | grep -m1 "${2%:*}") && kubectl delete -n default "$pod" --wait=false
 }
-use_on_cluster() { printf 'environment: {path: %s}\nengines: {kubernetes: {run_as: 0}}\n' "$WORK/$1" > "$TRAINMASTER_SITE"; }
+use_on_cluster() { ln -sfn "$WORK/$1" "$WORK/now"; } # images have it on their PATH
+echo "engines: {kubernetes: {run_as: 0}}" > "$TRAINMASTER_SITE"
 
 if [ ! -e "$WORK/image.tar" ]; then
   buildah pull -q docker-archive:"$(find ~/.cache/trainmaster/kubernetes-* -maxdepth 1 -name host.tar | head -1)" >&2
   rm -f Dockerfile
   tm elasticdl zoo init --base_image=localhost/trainmaster/host:1 --model_zoo=model_zoo >&2
   sed -i '/^RUN /d' Dockerfile # that image has neither a Python of its own nor a network
+  echo "ENV PATH=$WORK/now/bin:/usr/bin:/bin" >> Dockerfile
   tm elasticdl zoo build --image=$IMAGE . >&2 || exit 1
   buildah push -q localhost/$IMAGE oci-archive:"$WORK/image.tar":docker.io/library/$IMAGE >&2 || exit 1
 fi
