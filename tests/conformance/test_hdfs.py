@@ -24,8 +24,10 @@ from waiting import until
 
 from trainmaster.client.jobs.places import job_ids
 from trainmaster.clusters.hadoop import Settings
+from trainmaster.clusters.hadoop.jars import java
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
 from trainmaster.core.input.splits import Piece
+from trainmaster.data.following import Following
 from trainmaster.data.locality import preferred_hosts
 from trainmaster.data.sources import list_input
 from trainmaster.data.store.stores import store_for
@@ -80,6 +82,39 @@ def test_who_reads_while_a_file_is_closed_misses_nothing(hdfs: str) -> None:  # 
             found.append(numbers(url))
         closing.join()
         assert all(one == list(range(1, 50)) for one in [*found, numbers(url)])
+
+
+def test_what_a_writer_has_flushed_is_followed(hdfs: str, hadoop: Cluster, tmp_path: Path) -> None:  # noqa: F811
+    """Event files are open while their program runs, and the NameNode learns their length when they are closed."""
+    following = Following(hdfs, str(tmp_path))
+    copy = tmp_path / "events"
+
+    def looked() -> str:
+        following.look()
+        return copy.read_text() if copy.exists() else ""
+
+    command = [
+        java(),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{hadoop.place.classpath}",
+        str(TESTS / "programs/Flushing.java"),
+    ]
+    with subprocess.Popen(
+        [*command, f"{hdfs}/events"], stdin=subprocess.PIPE, text=True, env={**os.environ, **hadoop.environ}
+    ) as writer:
+        assert writer.stdin is not None
+        for sent, wanted in (("one", "one"), ("two", "onetwo"), ("three", "onetwothree")):
+            writer.stdin.write(f"{sent}\n")
+            writer.stdin.flush()
+            until(lambda wanted=wanted: looked() == wanted, what=looked)
+        told = store_for(hdfs).look("events")
+        assert told is not None
+        assert told.size < len("onetwothree"), "the NameNode alone does not know it"
+        assert store_for(hdfs).read_flushed("events", 3) == b"twothree"
+        writer.stdin.write("four\n")
+    assert (writer.returncode, looked()) == (0, "onetwothreefour")
+    assert store_for(hdfs).read_flushed("events", 3) is None, "it is closed"
 
 
 def test_a_killed_writer_has_lost_nothing_that_it_was_told_is_durable(hdfs: str) -> None:  # noqa: F811
@@ -151,6 +186,9 @@ def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
     for n in range(2, 6):
         writer.append([line(n, epoch, "ä" * 1000 * n)], sync=True)
         assert numbers(url) == list(range(1, n + 1))
+    store = store_for(url)
+    [open_end] = [end for file in store.files() if (end := store.read_flushed(file.path, 0))]
+    assert open_end.count(b"\n") == 5
     second, new = start_master(storage_for(url))
     until(lambda: epochs.settle(storage_for(url), second))
     with pytest.raises(StorageFailed):

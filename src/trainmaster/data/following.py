@@ -4,7 +4,8 @@ A program then reads remote files as files of its own machine, in any library an
 case: TensorFlow's own file system knows neither `hdfs://` nor `s3://`.
 
 Each look lists the files. A file whose size or stamp differs from the last look is read from the end of the copy on. A file was replaced if
-it is shorter than its copy, has another stamp at the same size, or has other bytes where the copy ends. It is copied anew then.
+it is shorter than its copy, has another stamp at the same size, or has other bytes where the copy ends. It is copied anew then. Of a file
+that its writer holds open a storage may give more than its size says (HDFS): such a file is read at each look.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Following:
     folder: str
     stop: threading.Event = attrs.field(factory=threading.Event)
     _seen: dict[str, tuple[int, str]] = attrs.field(factory=dict, init=False)
+    _open: set[str] = attrs.field(factory=set, init=False)  # the files whose copies may be longer than their sizes
 
     def look(self) -> None:
         """Bring the copy up to date. Blocks. Raises TrainmasterError, and OSError as the storage does."""
@@ -66,19 +68,31 @@ class Following:
             if self._was_replaced(store, name, file, copy):
                 copy.truncate(0)
             copy.seek(0, os.SEEK_END)
-            while size := min(CHUNK, file.size - copy.tell()):
+            while (size := min(CHUNK, file.size - copy.tell())) > 0:
                 data = store.read(name, copy.tell(), size)
                 if not data or self.stop.is_set():
                     break
                 with writing(path, size):
                     copy.write(data)
                     copy.flush()
-            return copy.tell() == file.size
+            if copy.tell() < file.size:
+                return False
+            flushed = store.read_flushed(name, copy.tell())
+            if flushed is None:
+                self._open.discard(name)
+                return True
+            self._open.add(name)
+            with writing(path, len(flushed)):
+                copy.write(flushed)
+            return False
 
     def _was_replaced(self, store: Store, name: str, file: File, copy: BinaryIO) -> bool:
         length = copy.seek(0, os.SEEK_END)
-        if length >= file.size:
+        if name in self._open:
+            length = min(length, file.size)
+        elif length >= file.size:
             return length > file.size or name in self._seen
-        copy.seek(max(0, length - _COMPARED))
-        end = copy.read()
+        end_at = max(0, length - _COMPARED)
+        copy.seek(end_at)
+        end = copy.read(length - end_at)
         return store.read(name, length - len(end), len(end)) != end if end else False

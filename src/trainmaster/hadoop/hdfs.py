@@ -1,6 +1,7 @@
-"""The questions to HDFS's NameNode that no library for HDFS asks: delegation tokens, the blocks of a file, safe mode.
+"""The questions to HDFS that no library for HDFS asks: delegation tokens, the blocks of a file, safe mode, the end of an open block.
 
-Reading and writing files is hdfs-native's part. `Namenode` is ClientNamenodeProtocol, a method per call in Hadoop's own messages.
+Reading and writing files is hdfs-native's part. `Namenode` is ClientNamenodeProtocol, and `Datanode` ClientDatanodeProtocol: a method per
+call in Hadoop's own messages.
 
 A delegation token proves who its bearer is, for containers that have no Kerberos ticket. It is given only to a Kerberos login, and lives a
 day at first; its renewer, a short user name, prolongs it up to seven days (the cluster's administrator sets both). The NameNode leaves the
@@ -20,11 +21,12 @@ from trainmaster.hadoop.errors import Unreachable
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.proto import security_pb2 as s
 from trainmaster.hadoop.rpc import Client, Retry
-from trainmaster.hadoop.security.auth import Auth
+from trainmaster.hadoop.security.auth import Auth, ByToken
 from trainmaster.hadoop.security.credentials import Token
 from trainmaster.hadoop.stub import Rpc, Stub
 
 PROTOCOL = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+DATANODE_PROTOCOL = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
 
 
 class Namenode(Stub):
@@ -69,6 +71,20 @@ class Namenode(Stub):
             Block(block.offset, block.b.numBytes, tuple(node.id.hostName for node in block.locs))
             for block in answer.locations.blocks
         ]
+
+
+class Datanode(Stub):
+    get_replica_visible_length = Rpc(h.GetReplicaVisibleLengthRequestProto, h.GetReplicaVisibleLengthResponseProto)
+
+    @classmethod
+    def of(cls, conf: Configuration, auth: Auth, block: h.LocatedBlockProto, node: h.DatanodeIDProto) -> Datanode:
+        """Return a client of a DataNode that has the block, with the block's token where the NameNode gave one, else as `auth`."""
+        own = block.blockToken
+        if own.identifier:
+            auth = ByToken(Token(own.identifier, own.password, own.kind, own.service))
+        host = node.hostName if conf.flag("dfs.client.use.datanode.hostname") else node.ipAddr
+        names, protection = [f"the DataNode at {host}:{node.ipcPort}"], rpc_protection(conf)
+        return cls(Client([(host, node.ipcPort)], DATANODE_PROTOCOL, auth, names=names, protection=protection))
 
 
 @attrs.frozen

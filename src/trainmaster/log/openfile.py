@@ -1,7 +1,8 @@
 """Read the end of a file of HDFS that its writer still holds open, which hdfs-native does not read.
 
-The NameNode tells which block is the last one and which DataNodes have it; a DataNode sends its bytes. All bytes that a writer has synced
-are there; the caller asks for no more than those, by the length that the NameNode tells.
+The NameNode tells which block is the last one and which DataNodes have it; a DataNode sends its bytes. All bytes that a writer has flushed
+are there. `read_end` asks for no more than the length that the NameNode tells, which is what a writer has *synced* with that length;
+`read_flushed` asks a DataNode how many there are.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ import errno
 import getpass
 import os
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from trainmaster.hadoop import conf as hadoop_conf
 from trainmaster.hadoop import datanode
 from trainmaster.hadoop.conf import Configuration
 from trainmaster.hadoop.errors import ConfError, HadoopError, RemoteError
-from trainmaster.hadoop.hdfs import Namenode
+from trainmaster.hadoop.hdfs import Datanode, Namenode
 from trainmaster.hadoop.proto.hdfs_pb2 import (
     DataEncryptionKeyProto,
+    DatanodeIDProto,
     GetBlockLocationsRequestProto,
+    GetReplicaVisibleLengthRequestProto,
+    LocatedBlockProto,
     LocatedBlocksProto,
 )
 from trainmaster.hadoop.security.auth import Auth, ByToken, Kerberos, Simple
@@ -32,7 +37,8 @@ from trainmaster.log.dfs import DfsError
 if TYPE_CHECKING:
     from trainmaster.log.dfs import Dfs
 
-_WITHIN = 20.0  # s for the NameNode's answer
+_WITHIN = 20.0  # s for an answer of the NameNode, or of a DataNode
+T = TypeVar("T")
 
 
 def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
@@ -52,6 +58,43 @@ def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
         raise _read_error(error) from error
     except HadoopError as error:
         raise _read_error(error) from error
+
+
+def read_flushed(dfs: Dfs, path: str, offset: int) -> bytes | None:
+    """Return all bytes from `offset` on that the writer has flushed to the last block; None where no block is open. Raises OSError.
+
+    `offset` is in that block: its caller has read the blocks before. Else there is nothing.
+    """
+    conf = configuration()
+    try:
+        blocks, _ = _locate_blocks(conf, dfs, path, offset, 1)
+        if not blocks.underConstruction:
+            return None
+        last = blocks.lastBlock
+        if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or offset < last.offset:
+            return b""
+        size = last.offset + _flushed(conf, dfs, path, last) - offset
+        return read_end(dfs, path, offset, size) if size > 0 else b""
+    except HadoopError as error:
+        raise _read_error(error) from error
+
+
+def _flushed(conf: Configuration, dfs: Dfs, path: str, block: LocatedBlockProto) -> int:
+    """Return how many bytes of an open block any of its DataNodes gives. Raises HadoopError where none answers."""
+    auth = auth_for(conf, behind(conf, dfs.url, dfs.where, path)[0])
+    request = GetReplicaVisibleLengthRequestProto(block=block.b)
+
+    async def ask(node: DatanodeIDProto) -> int:
+        async with asyncio.timeout(_WITHIN), Datanode.of(conf, auth, block, node) as datanode:
+            return (await datanode.get_replica_visible_length(request)).length
+
+    failure = HadoopError(f"no DataNode has block {block.b.blockId}")
+    for info in block.locs:
+        try:
+            return _run(ask(info.id))
+        except HadoopError as error:
+            failure = error
+    raise failure
 
 
 def configuration() -> Configuration:
@@ -105,12 +148,17 @@ def _locate_blocks(
                 return answer.locations, None
             return answer.locations, (await namenode.get_data_encryption_key()).dataEncryptionKey
 
-    answers: list[tuple[LocatedBlocksProto, DataEncryptionKeyProto | None]] = []
+    return _run(ask())
+
+
+def _run(question: Coroutine[Any, Any, T]) -> T:
+    """Return the answer of a coroutine that runs in a thread of its own: the caller may be in an event loop."""
+    answers: list[T] = []
     failures: list[BaseException] = []
 
-    def run() -> None:  # in a thread of its own: the caller may be in an event loop
+    def run() -> None:
         try:
-            answers.append(asyncio.run(ask()))
+            answers.append(asyncio.run(question))
         except BaseException as error:  # noqa: BLE001  raised below
             failures.append(error)
 

@@ -94,6 +94,11 @@ class HdfsStore:
         last.at, last.end = at, offset + len(data)
         return data
 
+    def read_flushed(self, path: str, offset: int) -> bytes | None:
+        from trainmaster.log.openfile import read_flushed
+
+        return read_flushed(self._dfs, self._at(path), offset)
+
     def get(self, path: str) -> bytes | None:
         try:
             return read_range(self._dfs, self._at(path), 0, None)

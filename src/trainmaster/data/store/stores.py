@@ -85,6 +85,9 @@ class Store(Protocol):
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
 
+    def read_flushed(self, path: str, offset: int) -> bytes | None:
+        """Read what a writer that holds the file open has flushed from `offset` on, its size or more. None: it is closed."""
+
     def get(self, path: str) -> bytes | None:
         """Return the content of a small file; None where there is none."""
 
@@ -199,6 +202,9 @@ class LocalStore:
             while len(data) < size and (piece := file.read(size - len(data))):
                 data += piece
             return data
+
+    def read_flushed(self, path: str, offset: int) -> None:
+        return None  # the size has all
 
     def get(self, path: str) -> bytes | None:
         try:
@@ -349,6 +355,9 @@ class RemoteStore:
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         return bytes(self._fs.cat_file(self._at(path), start=offset, end=offset + size)) if size else b""
+
+    def read_flushed(self, path: str, offset: int) -> None:
+        return None  # objects appear whole
 
     def get(self, path: str) -> bytes | None:
         return self._small.read(path)

@@ -292,3 +292,15 @@ class RecoverLeaseResponseProto(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     result: bool
     def __init__(self, result: _Optional[bool] = ...) -> None: ...
+
+class GetReplicaVisibleLengthRequestProto(_message.Message):
+    __slots__ = ("block",)
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    block: ExtendedBlockProto
+    def __init__(self, block: _Optional[_Union[ExtendedBlockProto, _Mapping[str, object]]] = ...) -> None: ...
+
+class GetReplicaVisibleLengthResponseProto(_message.Message):
+    __slots__ = ("length",)
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    def __init__(self, length: _Optional[int] = ...) -> None: ...

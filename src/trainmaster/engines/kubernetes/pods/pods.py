@@ -352,7 +352,10 @@ def _fill(
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
         spec["initContainers"] = [
             _init(
-                {**container, "volumeMounts": [*of_user, *container.get("volumeMounts", ())]},  # Python may be on a volume
+                {
+                    **container,
+                    "volumeMounts": [*of_user, *container.get("volumeMounts", ())],
+                },  # Python may be on a volume
                 {"image": image, **pull, "resources": small, **_LAST_WORDS},
             )
             for container in inside.init
