@@ -31,6 +31,7 @@ CLASSES = (
     f"{_HADOOP}.ipc.protobuf.ProtobufRpcEngine2Protos",
     f"{_HADOOP}.security.proto.SecurityProtos",
     f"{_HADOOP}.hdfs.protocol.proto.ClientNamenodeProtocolProtos",
+    f"{_HADOOP}.hdfs.protocol.proto.ClientDatanodeProtocolProtos",
     f"{_HADOOP}.hdfs.protocol.proto.DataTransferProtos",
 )
 OURS = {
@@ -43,6 +44,7 @@ SERVICES = {
     yarn.Scheduler: "ApplicationMasterProtocolService",
     yarn.NodeManager: "ContainerManagementProtocolService",
     hdfs.Namenode: "ClientNamenodeProtocol",
+    hdfs.Datanode: "ClientDatanodeProtocolService",
 }
 
 
