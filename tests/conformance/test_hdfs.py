@@ -111,10 +111,10 @@ def test_what_a_writer_has_flushed_is_followed(hdfs: str, hadoop: Cluster, tmp_p
         told = store_for(hdfs).look("events")
         assert told is not None
         assert told.size < len("onetwothree"), "the NameNode alone does not know it"
-        assert store_for(hdfs).read_flushed("events", 3) == b"twothree"
+        assert store_for(hdfs).read_flushed("events", 3, 6) == b"twothr"
         writer.stdin.write("four\n")
     assert (writer.returncode, looked()) == (0, "onetwothreefour")
-    assert store_for(hdfs).read_flushed("events", 3) is None, "it is closed"
+    assert store_for(hdfs).read_flushed("events", 3, 6) is None, "it is closed"
 
 
 def test_a_killed_writer_has_lost_nothing_that_it_was_told_is_durable(hdfs: str) -> None:  # noqa: F811
@@ -187,7 +187,7 @@ def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
         writer.append([line(n, epoch, "ä" * 1000 * n)], sync=True)
         assert numbers(url) == list(range(1, n + 1))
     store = store_for(url)
-    [open_end] = [end for file in store.files() if (end := store.read_flushed(file.path, 0))]
+    [open_end] = [end for file in store.files() if (end := store.read_flushed(file.path, 0, 1 << 20))]
     assert open_end.count(b"\n") == 5
     second, new = start_master(storage_for(url))
     until(lambda: epochs.settle(storage_for(url), second))

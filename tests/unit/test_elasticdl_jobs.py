@@ -303,12 +303,19 @@ def test_a_program_has_the_variables_of_elasticdl_s_programs() -> None:
 def test_a_program_in_a_checkout_of_elasticdl_leaves_its_packages_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("elasticai_api/__init__.py", "model_zoo/train.py", ".git/HEAD"):
-        (tmp_path / "edl" / name).parent.mkdir(parents=True)
-        (tmp_path / "edl" / name).touch()
+    for name in (
+        "elasticai_api/__init__.py",
+        "model_zoo/train.py",
+        ".git/HEAD",
+        "venv/pyvenv.cfg",
+        "ignored/large",
+        ".gitignore",
+    ):
+        (tmp_path / "edl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "edl" / name).write_text("ignored\n")
     monkeypatch.chdir(tmp_path / "edl")
     made = job(PROGRAM, basic=False)
-    assert (value(made, "files"), value(made, f"{W}.workdir")) == (["model_zoo"], "copy")
+    assert (value(made, "files"), value(made, f"{W}.workdir")) == ([".gitignore", "model_zoo"], "copy")
     assert any("without elasticai_api" in remark for remark in made.remarks)
     Path("elasticai_api/__init__.py").unlink()
     assert value(job(PROGRAM, basic=False), "files") == ["."]

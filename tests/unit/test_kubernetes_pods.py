@@ -286,6 +286,10 @@ def test_volumes_and_where_a_user_takes_a_place_of_ours() -> None:
     assert (mounts["/data"], mounts["/tmp"]) == ("volume-0", "big")
     [runtime] = pod["spec"]["initContainers"]
     assert "/data" in {one["mountPath"] for one in runtime["volumeMounts"]}, "the job's Python may be there"
+    with_image = attrs.evolve(INSIDE, init=[{"name": "runtime", "image": "ours:1", "volumeMounts": []}])
+    made = shape(said, None)
+    [runtime] = task_pod(made, request_of("worker", made.job.roles["worker"], 0), with_image)["spec"]["initContainers"]
+    assert runtime["volumeMounts"] == [], "a volume at /opt would hide what is in that image"
 
 
 def test_accounts_pull_secrets_labels_and_annotations() -> None:

@@ -172,6 +172,10 @@ def _members(source: str, root: str, without: set[str], never: set[str], left_ou
     inside = place == root or place.startswith(root.rstrip("/") + "/")
     name = alias or (os.path.relpath(place, root) if inside else os.path.basename(place))
     if not os.path.isdir(place):
+        if not os.path.isfile(place):
+            raise BadInput(
+                f"{path} is not a file or a folder", place=f"files: {source}", mend="leave it out", anchor="no-file"
+            )
         yield Member(name, place, is_named=True)
         return
     above, passed = _specs_above(root, place) if inside else (), never | without if place == root else never

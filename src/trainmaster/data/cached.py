@@ -80,8 +80,9 @@ def _cached_path(url: str, cache: str, where: str) -> str:
                 unpack(str(folder / f".{name}"), str(target))
                 (folder / f".{name}").unlink()
             else:
-                (folder / f".{name}").chmod(0o755)  # as YARN has it: stores keep no modes, and it may be a program
                 (folder / f".{name}").rename(target)
+        if target.is_file():
+            target.chmod(0o755)  # as YARN has it: stores keep no modes, and it may be a program
     return str(target)
 
 

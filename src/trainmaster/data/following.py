@@ -33,7 +33,7 @@ class Following:
     folder: str
     stop: threading.Event = attrs.field(factory=threading.Event)
     _seen: dict[str, tuple[int, str]] = attrs.field(factory=dict, init=False)
-    _open: set[str] = attrs.field(factory=set, init=False)  # the files whose copies may be longer than their sizes
+    _open: dict[str, str] = attrs.field(factory=dict, init=False)  # open file, with bytes beyond its size -> its stamp
 
     def look(self) -> None:
         """Bring the copy up to date. Blocks. Raises TrainmasterError, and OSError as the storage does."""
@@ -47,26 +47,27 @@ class Following:
         store = store_for(listing.prefix)
         failures: list[Exception] = []
         for file in listing.files:
-            name, version = listing.relative(file), (file.size, file.stamp)
-            if self._seen.get(name) == version:
+            name = listing.relative(file)
+            if self._seen.get(name) == (file.size, file.stamp):
                 continue
             try:
-                if self._copy(store, name, file):
-                    self._seen[name] = version
+                if (whole := self._copy(store, name, file)) is not None:
+                    self._seen[name] = whole.size, whole.stamp
             except (TrainmasterError, OSError) as error:  # the other files come all the same
                 failures.append(error)
         if failures:
             raise failures[0]
 
-    def _copy(self, store: Store, name: str, file: File) -> bool:
-        """Copy what the copy lacks. Return whether it is whole: the storage may not give all bytes yet."""
+    def _copy(self, store: Store, name: str, file: File) -> File | None:
+        """Copy what the copy lacks. Return the file of which the copy is whole, None where the storage may have more."""
         if self.stop.is_set():
-            return False
+            return None
         path = safe_path(self.folder, name, "a file of the input")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "a+b") as copy:
             if self._was_replaced(store, name, file, copy):
                 copy.truncate(0)
+                self._open.pop(name, None)
             copy.seek(0, os.SEEK_END)
             while (size := min(CHUNK, file.size - copy.tell())) > 0:
                 data = store.read(name, copy.tell(), size)
@@ -76,19 +77,28 @@ class Following:
                     copy.write(data)
                     copy.flush()
             if copy.tell() < file.size:
-                return False
-            flushed = store.read_flushed(name, copy.tell())
-            if flushed is None:
-                self._open.discard(name)
-                return True
-            self._open.add(name)
-            with writing(path, len(flushed)):
-                copy.write(flushed)
-            return False
+                return None
+            while more := store.read_flushed(name, copy.tell(), CHUNK):
+                self._open[name] = file.stamp
+                with writing(path, len(more)):
+                    copy.write(more)
+                    copy.flush()
+                if self.stop.is_set():
+                    return None
+            if more is not None:
+                return None
+            if self._open.pop(name, None) is None:
+                return file
+            closed = store.look(name)  # the listing is of a time when it was open
+            if closed is not None and closed.size < copy.tell():
+                copy.truncate(closed.size)
+            return closed if closed is not None and closed.size == copy.tell() else None
 
     def _was_replaced(self, store: Store, name: str, file: File, copy: BinaryIO) -> bool:
         length = copy.seek(0, os.SEEK_END)
         if name in self._open:
+            if length > file.size and file.stamp != self._open[name]:
+                return True
             length = min(length, file.size)
         elif length >= file.size:
             return length > file.size or name in self._seen

@@ -84,7 +84,10 @@ class Datanode(Stub):
             auth = ByToken(Token(own.identifier, own.password, own.kind, own.service))
         host = node.hostName if conf.flag("dfs.client.use.datanode.hostname") else node.ipAddr
         names, protection = [f"the DataNode at {host}:{node.ipcPort}"], rpc_protection(conf)
-        return cls(Client([(host, node.ipcPort)], DATANODE_PROTOCOL, auth, names=names, protection=protection))
+        retry = Retry(tries=1, connect=3.0)  # another one has the block too
+        return cls(
+            Client([(host, node.ipcPort)], DATANODE_PROTOCOL, auth, retry=retry, names=names, protection=protection)
+        )
 
 
 @attrs.frozen

@@ -167,7 +167,7 @@ def shared_dir(name: str) -> Path:
     return path
 
 
-def job_dirs() -> list[str]:
+def jobs_with_dir() -> list[str]:
     """Return the jobs that have a folder in the runtime directory."""
     with os.scandir(runtime_dir()) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name not in _SHARED]

@@ -8,11 +8,12 @@ are there. `read_end` asks for no more than the length that the NameNode tells, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import getpass
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -37,64 +38,62 @@ from trainmaster.log.dfs import DfsError
 if TYPE_CHECKING:
     from trainmaster.log.dfs import Dfs
 
-_WITHIN = 20.0  # s for an answer of the NameNode, or of a DataNode
+_WITHIN = 20.0  # s for the NameNode's answer
+_DATANODE_WITHIN = 5.0  # s
 T = TypeVar("T")
 
 
 def read_end(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
     """Return bytes of the last block; None where no block is open (any more). Raises OSError."""
     conf = configuration()
-    try:
+    with _read_errors():
         blocks, key = _locate_blocks(conf, dfs, path, offset, size)
         last = blocks.lastBlock
         if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or offset < last.offset:
             return None
-        protection = tuple(conf.names("dfs.data.transfer.protection"))
-        by_name = conf.flag("dfs.client.use.datanode.hostname")
-        return datanode.read_block(last, offset - last.offset, size, protection=protection, key=key, by_name=by_name)
-    except RemoteError as error:
-        if error.name == "FileNotFoundException":
-            raise FileNotFoundError(errno.ENOENT, error.message) from error
-        raise _read_error(error) from error
-    except HadoopError as error:
-        raise _read_error(error) from error
+        return _read_block(conf, last, key, offset, size)
 
 
-def read_flushed(dfs: Dfs, path: str, offset: int) -> bytes | None:
-    """Return all bytes from `offset` on that the writer has flushed to the last block; None where no block is open. Raises OSError.
+def read_flushed(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
+    """Return up to `size` bytes from `offset` on that are flushed to the last block; None once the file is closed. Raises OSError.
 
-    `offset` is in that block: its caller has read the blocks before. Else there is nothing.
+    Bytes of the blocks before count as the file's size, and are not returned.
     """
     conf = configuration()
-    try:
-        blocks, _ = _locate_blocks(conf, dfs, path, offset, 1)
+    with _read_errors():
+        blocks, key = _locate_blocks(conf, dfs, path, offset, 1)
         if not blocks.underConstruction:
             return None
         last = blocks.lastBlock
-        if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or offset < last.offset:
+        is_striped = last.b.blockId < 0  # an erasure-coded file, of which a DataNode has every few cells
+        if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or is_striped or offset < last.offset:
             return b""
-        size = last.offset + _flushed(conf, dfs, path, last) - offset
-        return read_end(dfs, path, offset, size) if size > 0 else b""
-    except HadoopError as error:
-        raise _read_error(error) from error
+        size = min(size, last.offset + _flushed(conf, dfs, path, last) - offset)
+        return _read_block(conf, last, key, offset, size) if size > 0 else b""
+
+
+def _read_block(
+    conf: Configuration, block: LocatedBlockProto, key: DataEncryptionKeyProto | None, offset: int, size: int
+) -> bytes:
+    """Return bytes of a block; `offset` is that in the file."""
+    protection = tuple(conf.names("dfs.data.transfer.protection"))
+    by_name = conf.flag("dfs.client.use.datanode.hostname")
+    return datanode.read_block(block, offset - block.offset, size, protection=protection, key=key, by_name=by_name)
 
 
 def _flushed(conf: Configuration, dfs: Dfs, path: str, block: LocatedBlockProto) -> int:
-    """Return how many bytes of an open block any of its DataNodes gives. Raises HadoopError where none answers."""
+    """Return how many bytes of an open block its DataNodes give: as the first one says that answers, else as the NameNode says."""
     auth = auth_for(conf, behind(conf, dfs.url, dfs.where, path)[0])
     request = GetReplicaVisibleLengthRequestProto(block=block.b)
 
     async def ask(node: DatanodeIDProto) -> int:
-        async with asyncio.timeout(_WITHIN), Datanode.of(conf, auth, block, node) as datanode:
-            return (await datanode.get_replica_visible_length(request)).length
+        async with Datanode.of(conf, auth, block, node) as client:
+            return (await client.get_replica_visible_length(request, timeout=_DATANODE_WITHIN)).length
 
-    failure = HadoopError(f"no DataNode has block {block.b.blockId}")
     for info in block.locs:
-        try:
+        with contextlib.suppress(HadoopError):  # it is down, or has not got the block yet
             return _run(ask(info.id))
-        except HadoopError as error:
-            failure = error
-    raise failure
+    return block.b.numBytes
 
 
 def configuration() -> Configuration:
@@ -168,6 +167,19 @@ def _run(question: Coroutine[Any, Any, T]) -> T:
     if failures:
         raise failures[0]
     return answers[0]
+
+
+@contextlib.contextmanager
+def _read_errors() -> Iterator[None]:
+    """Turn errors of Hadoop's into OSError."""
+    try:
+        yield
+    except RemoteError as error:
+        if error.name == "FileNotFoundException":
+            raise FileNotFoundError(errno.ENOENT, error.message) from error
+        raise _read_error(error) from error
+    except HadoopError as error:
+        raise _read_error(error) from error
 
 
 def _read_error(error: HadoopError) -> DfsError:

@@ -94,10 +94,10 @@ class HdfsStore:
         last.at, last.end = at, offset + len(data)
         return data
 
-    def read_flushed(self, path: str, offset: int) -> bytes | None:
+    def read_flushed(self, path: str, offset: int, size: int) -> bytes | None:
         from trainmaster.log.openfile import read_flushed
 
-        return read_flushed(self._dfs, self._at(path), offset)
+        return read_flushed(self._dfs, self._at(path), offset, size)
 
     def get(self, path: str) -> bytes | None:
         try:

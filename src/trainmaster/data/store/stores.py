@@ -85,8 +85,8 @@ class Store(Protocol):
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
 
-    def read_flushed(self, path: str, offset: int) -> bytes | None:
-        """Read what a writer that holds the file open has flushed from `offset` on, its size or more. None: it is closed."""
+    def read_flushed(self, path: str, offset: int, size: int) -> bytes | None:
+        """Read up to `size` bytes that are flushed to an open file, and do not count as its size yet; None once it is closed."""
 
     def get(self, path: str) -> bytes | None:
         """Return the content of a small file; None where there is none."""
@@ -203,7 +203,7 @@ class LocalStore:
                 data += piece
             return data
 
-    def read_flushed(self, path: str, offset: int) -> None:
+    def read_flushed(self, path: str, offset: int, size: int) -> None:
         return None  # the size has all
 
     def get(self, path: str) -> bytes | None:
@@ -356,7 +356,7 @@ class RemoteStore:
     def read(self, path: str, offset: int, size: int) -> bytes:
         return bytes(self._fs.cat_file(self._at(path), start=offset, end=offset + size)) if size else b""
 
-    def read_flushed(self, path: str, offset: int) -> None:
+    def read_flushed(self, path: str, offset: int, size: int) -> None:
         return None  # objects appear whole
 
     def get(self, path: str) -> bytes | None:

@@ -14,7 +14,7 @@ from trainmaster.host import places, processes
 
 def sweep() -> list[str]:
     """Clear away what dead jobs left on this machine; return the ids of the resumable ones."""
-    dead = [job for job in places.job_dirs() if _is_dead(job)]
+    dead = [job for job in places.jobs_with_dir() if _is_dead(job)]
     if dead:
         with places.locked():  # so that no master begins in a folder that is being removed
             for job in dead:

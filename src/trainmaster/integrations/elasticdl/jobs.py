@@ -23,6 +23,7 @@ from trainmaster.client.spec import settings
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.spec.job import COUNTED_LATER
 from trainmaster.core.spec.quantities import exact_bytes, parse_seconds
+from trainmaster.data.archives import listed
 from trainmaster.engines import registry
 from trainmaster.host import machine
 from trainmaster.integrations.dialect import (
@@ -261,17 +262,15 @@ class _Builder:
         if self.is_in_image:
             self._set(("files",), [], option)
             return f"cd {_IN_IMAGES} && {option.text}", option
+        if theirs := [name for name in _PACKAGES if os.path.exists(os.path.join(name, "__init__.py"))]:
+            # `python -m` looks into the program's directory first, and their package would look for their master.
+            rest = {member.name.partition("/")[0] for member in listed(["."])[0]} - {*theirs}
+            self._set(("files",), sorted(rest), option)
+            self._set(("roles", role, "workdir"), "copy", option)
+            self.draft.remark(f"--job_command: runs in a copy of this directory, without {', '.join(theirs)}")
         if self._has("model_zoo"):
             zoo = os.path.abspath(os.path.expanduser(self._text("model_zoo")))
             self._set(("files",), [f"{zoo}#{os.path.basename(zoo)}"], self.words["model_zoo"])
-        elif theirs := [name for name in _PACKAGES if os.path.exists(os.path.join(name, "__init__.py"))]:
-            # `python -m` looks into the program's directory first, and their package would look for their master.
-            rest = sorted(name for name in os.listdir() if name not in theirs and not name.startswith("."))
-            self._set(("files",), rest, option)
-            self._set(("roles", role, "workdir"), "copy", option)
-            self.draft.remark(
-                f"--job_command: runs in a copy of this directory without {', '.join(theirs)}; ours is used"
-            )
         return option.text, option
 
     def _zoo_command(self, role: str) -> tuple[Any, ...]:

@@ -339,27 +339,25 @@ def _fill(
     """Return the pod with its containers and volumes, and the user's templates merged in. `memory`: the program's own, bytes;
     `labels`: that its role wants of nodes.
     """
-    volumes, mounts, of_user = _storage(options, inside, memory)
+    volumes, mounts, user_mounts = _storage(options, inside, memory)
     spec = pod["spec"]
     pull = {"imagePullPolicy": options.pull} if options.pull else {}
     program = {
         "name": PROGRAM, "image": image, **pull, "command": [escaped(word) for word in inside.command], "workingDir": inside.cwd,
         "env": [*_variables(), *(_escape_variable(variable) for variable in inside.env)], "resources": resources,
-        "volumeMounts": [*mounts, *of_user, *inside.mounts], **_LAST_WORDS,
+        "volumeMounts": [*mounts, *user_mounts, *inside.mounts], **_LAST_WORDS,
     }  # fmt: skip
     spec["containers"] = [program]
     if inside.init:
         small = {kind: {name: of[name] for name in _OWN_KEYS if name in of} for kind, of in resources.items()}
+        # The job's Python, which brings our runtime, may be on a volume of the user's. An image of the runtime has all that it needs.
         spec["initContainers"] = [
             _init(
-                {
-                    **container,
-                    "volumeMounts": [*of_user, *container.get("volumeMounts", ())],
-                },  # Python may be on a volume
+                {**container, "volumeMounts": [*([] if "image" in container else user_mounts), *container.get("volumeMounts", ())]},
                 {"image": image, **pull, "resources": small, **_LAST_WORDS},
             )
             for container in inside.init
-        ]
+        ]  # fmt: skip
     spec["volumes"] = [*volumes, *inside.volumes]
     if options.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
@@ -422,7 +420,9 @@ def _variables() -> list[dict[str, str]]:
     ]
 
 
-def _storage(options: Pods, inside: PodBootstrap, memory: int) -> tuple[list[dict[str, Any]], ...]:
+def _storage(
+    options: Pods, inside: PodBootstrap, memory: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return our volumes and the user's, the mounts of ours, and those of the user's. Where one has the path of ours, ours is left out."""
     shm = options.shm if options.shm is not None else max(64 * MIB, memory // 2)
     places: dict[str, tuple[str, dict[str, Any]]] = {HOME: ("user", {}), "/tmp": ("tmp", {})}
