@@ -330,7 +330,8 @@ def rest() -> str:
 def names() -> str:
     """The public names of the packages that users of other systems import, from the tables in docs/names/."""
     head = (
-        "These names are importable [under the original's own name](../how-to/from-tensorflowonspark.md). "
+        "These names are importable under the original's own name: "
+        "[TensorFlowOnSpark's](../how-to/from-tensorflowonspark.md#the-alias), [ElasticDL's](../how-to/elasticdl-programs.md). "
         "*Same* means the same arguments and effect."
     )
     parts = ["# Names of other systems", "", head, ""]

@@ -451,6 +451,16 @@ def test_what_is_wrong_is_named(flags: str, named: str) -> None:
     assert named in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "said", ["output.local.dir=output", "interresult.dir=/interResult_", "docker.worker.dir=/work"]
+)
+def test_the_default_of_a_key_that_is_refused_says_nothing(said: str) -> None:
+    """Site files name defaults, and one such line would stop every job of the cluster."""
+    assert told(f"--conf xlearning.{said}").described == told("").described
+    with pytest.raises(BadInput):
+        told(f"--conf xlearning.{said}x")
+
+
 def test_what_needs_nothing_done_is_told() -> None:
     translation = told(
         "--conf xlearning.container.heartbeat.interval=5 --conf hbox.history.port=1 --isRenameInputFile true"

@@ -175,4 +175,11 @@ def test_elasticdl_s_commands_make_the_same_of_an_existing_zoo(machine: Path) ->
     assert told(machine) == ["docker", "build", "--tag", "x:1", "--file", "Dockerfile", "."]
     assert run("elasticdl", "zoo", "push", "x:1").returncode == 0
     assert "nowhere is no directory" in refused("elasticdl", "zoo", "init", "--model_zoo=nowhere")
-    assert "a Python file that changes pods" in refused("elasticdl", "zoo", "init", "--cluster_spec=x.py")
+
+
+@pytest.mark.parametrize(("names", "is_added"), [("numpy\n", True), ("numpy\ntensorflow-cpu==2.15.1\n", False)])
+def test_an_image_of_elasticdl_s_has_tensorflow(names: str, is_added: bool, machine: Path) -> None:
+    """ElasticDL's own package brought it, and its zoo's requirements do not name it."""
+    (machine / "requirements.txt").write_text(names)
+    assert "nothing to do here" in says("elasticdl", "zoo", "init", "--cluster_spec=x.py").output
+    assert ("ENV TF_USE_LEGACY_KERAS=1" in (machine / "Dockerfile").read_text()) is is_added

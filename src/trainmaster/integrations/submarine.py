@@ -482,6 +482,9 @@ class _Builder:
         if "." in os.path.basename(url):
             self.draft.set_key(("cache",), [*self.draft.strong[0].get("cache", ()), f"{url}#{name}"], option)
             return
+        self.draft.remark(
+            f"--localization {option.text}: taken for a directory, as it has no ending; for a file: --set 'cache=[{url}#{name}]'"
+        )
         prefix = ("inputs", plain(name, "localized"))
         fields = {"url": url.rstrip("/"), "as": "download", "split": "whole", "local": name, "to": list(roles)}
         for key, value in fields.items():

@@ -41,6 +41,7 @@ from trainmaster.integrations.dialect import (
 from trainmaster.integrations.xlearning_conf import (
     DEFAULT,
     HADOOP_SETTING,
+    HARMLESS,
     MACHINERY,
     OPTIONS,
     REFUSED,
@@ -174,8 +175,7 @@ class _Builder:
         idle = []
         for key, setting in self.table.items():
             if key in REFUSED and not (
-                setting.text.strip().lower() == "false"
-                or (key == "interresult.dir" and setting.text == "/interResult_")
+                setting.text.strip().lower() == "false" or setting.text.strip() == HARMLESS.get(key)
             ):
                 raise unsupported(setting, *REFUSED[key])
             if MACHINERY.fullmatch(key) and setting.strong:

@@ -91,6 +91,10 @@ MACHINERY = re.compile(
     r"|app\.id|mode\.single|docker\.num\.per\.worker|nodemanager\.webapp\.port|cached\.mpi\..*|webapp\.spnego-.*|python\.home"
     r"|tf\.board\.upload|am\.extra\..*|jvm\..*|cluster\.name\.history\..*|cluster\.delegation\..*"
 )
+# Key that is refused -> its default in XLearning, which says nothing.
+HARMLESS = {
+    "interresult.dir": "/interResult_", "output.local.dir": "output", "docker.worker.dir": "/work", "docker.work.dir": "/work",
+}  # fmt: skip
 REFUSED: dict[str, tuple[str, str]] = {
     "host.local.enable": ("the wish for the hosts of the previous run", "leave it out: tasks go where there is room"),
     "cluster.name": ("the choice of a cluster by name", "set HADOOP_CONF_DIR to the configuration of that cluster"),

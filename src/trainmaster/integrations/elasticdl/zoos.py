@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -136,6 +137,10 @@ def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
     text = recipe(base, requirements if os.path.isfile(requirements) else "", os.path.normpath(zoo))
     text = text.replace(f"COPY {REQUIREMENTS} ", f"COPY {os.path.normpath(requirements)} ")
     install = "python3 -m pip install --no-cache-dir"
+    named = Path(requirements).read_text() if os.path.isfile(requirements) else ""
+    if not base and not re.search("^(tensorflow|torch|keras)", named, re.MULTILINE):
+        frameworks = f"RUN {install} tensorflow-cpu tf_keras\nENV TF_USE_LEGACY_KERAS=1\n"  # as ElasticDL's package brought Keras 2
+        text = text.replace("# By number", f"{frameworks}# By number", 1)
     if packages:
         wheels = f"COPY {os.path.normpath(packages)}/*.whl /tmp/wheels/\nRUN {install} /tmp/wheels/*.whl && rm -r /tmp/wheels\n"
         text = text.replace("# By number", f"{wheels}# By number", 1)
