@@ -59,7 +59,7 @@ class Following:
             raise failures[0]
 
     def _copy(self, store: Store, name: str, file: File) -> File | None:
-        """Copy what the copy lacks. Return the file of which the copy is whole, None where the storage may have more."""
+        """Copy what the copy lacks. Return the file if the copy has all of it; None where the storage may have more."""
         if self.stop.is_set():
             return None
         path = safe_path(self.folder, name, "a file of the input")
