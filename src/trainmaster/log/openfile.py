@@ -65,7 +65,7 @@ def read_flushed(dfs: Dfs, path: str, offset: int, size: int) -> bytes | None:
         if not blocks.underConstruction:
             return None
         last = blocks.lastBlock
-        is_striped = last.b.blockId < 0  # an erasure-coded file, of which a DataNode has every few cells
+        is_striped = last.b.blockId < 0  # erasure-coded: each DataNode has some cells of the file
         if not blocks.HasField("lastBlock") or blocks.isLastBlockComplete or is_striped or offset < last.offset:
             return b""
         size = min(size, last.offset + _flushed(conf, dfs, path, last) - offset)
