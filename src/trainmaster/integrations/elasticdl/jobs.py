@@ -540,6 +540,8 @@ class _Builder:
             if self.verb == TRAIN:
                 self._set(("outputs", name, "layout"), "flat", option)
                 self._set(("outputs", name, "from"), "worker:0", option)
+                if self.is_theirs:  # it was written over the model of the run before
+                    self._set(("outputs", name, "overwrite"), True, option)
             else:
                 self._set(("outputs", name, "from"), "worker", option)
         elif self.verb == PREDICT:
