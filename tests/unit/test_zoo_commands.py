@@ -177,7 +177,9 @@ def test_elasticdl_s_commands_make_the_same_of_an_existing_zoo(machine: Path) ->
     assert "nowhere is no directory" in refused("elasticdl", "zoo", "init", "--model_zoo=nowhere")
 
 
-@pytest.mark.parametrize(("names", "is_added"), [("numpy\n", True), ("numpy\ntensorflow-cpu==2.15.1\n", False)])
+@pytest.mark.parametrize(
+    ("names", "is_added"), [("numpy\ntensorflow-datasets\n", True), ("numpy\ntensorflow-cpu==2.15.1\n", False)]
+)
 def test_an_image_of_elasticdl_s_has_tensorflow(names: str, is_added: bool, machine: Path) -> None:
     """ElasticDL's own package brought it, and its zoo's requirements do not name it."""
     (machine / "requirements.txt").write_text(names)

@@ -264,13 +264,14 @@ class _Builder:
             return f"cd {_IN_IMAGES} && {option.text}", option
         if theirs := [name for name in _PACKAGES if os.path.exists(os.path.join(name, "__init__.py"))]:
             # `python -m` looks into the program's directory first, and their package would look for their master.
-            rest = {member.name.partition("/")[0] for member in listed(["."])[0]} - {*theirs}
-            self._set(("files",), sorted(rest), option)
             self._set(("roles", role, "workdir"), "copy", option)
             self.draft.remark(f"--job_command: runs in a copy of this directory, without {', '.join(theirs)}")
         if self._has("model_zoo"):
             zoo = os.path.abspath(os.path.expanduser(self._text("model_zoo")))
             self._set(("files",), [f"{zoo}#{os.path.basename(zoo)}"], self.words["model_zoo"])
+        elif theirs and role == self.roles[0]:  # once for all roles
+            rest = {member.name.partition("/")[0] for member in listed(["."])[0]} - {*theirs}
+            self._set(("files",), sorted(rest), option)
         return option.text, option
 
     def _zoo_command(self, role: str) -> tuple[Any, ...]:

@@ -138,7 +138,7 @@ def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
     text = text.replace(f"COPY {REQUIREMENTS} ", f"COPY {os.path.normpath(requirements)} ")
     install = "python3 -m pip install --no-cache-dir"
     named = Path(requirements).read_text() if os.path.isfile(requirements) else ""
-    if not base and not re.search("^(tensorflow|torch|keras)", named, re.MULTILINE):
+    if not base and not re.search(r"^(tensorflow(-cpu|-gpu)?|torch|keras)(?![\w-])", named, re.MULTILINE):
         frameworks = f"RUN {install} tensorflow-cpu tf_keras\nENV TF_USE_LEGACY_KERAS=1\n"  # as ElasticDL's package brought Keras 2
         text = text.replace("# By number", f"{frameworks}# By number", 1)
     if packages:
