@@ -150,7 +150,7 @@ out["server"] = error_of(run, server_fails, None, 2, 1, driver_ps_nodes=True)
 def evaluator_fails(args, ctx):
     import time
     if ctx.job_name == "evaluator":
-        raise RuntimeError("no held-out digits")
+        raise RuntimeError("no held-out digits " + "that these nodes could find " * 100)
     time.sleep(1000)
 out["evaluator"] = error_of(run, evaluator_fails, None, 2, eval_node=True)
 """
@@ -245,12 +245,16 @@ def test_nodes_of_clusters(version: str, tmp_path: Path) -> None:
     cluster = nodes[0]["cluster"]
     assert {role: len(addresses) for role, addresses in cluster.items()} == {"ps": 1, "chief": 1, "worker": 1}
     for node in nodes:
-        assert node["cluster"] == cluster
-        assert node["config"] == {"cluster": cluster, "task": {"type": node["job"], "index": 0}}
+        told = node["config"]["cluster"]
+        assert node["cluster"] == told
+        assert len(told.pop("evaluator", ())) == (node["job"] == "evaluator"), (
+            "MultiWorkerMirroredStrategy serves there"
+        )
+        assert (told, node["config"]["task"]) == (cluster, {"type": node["job"], "index": 0})
         assert node["argv"] == [str(tmp_path), "a", 0, 2]
         assert node["path"] == f"file://{tmp_path}/x", "relative paths begin at the driver's directory"
         assert node["cwd"] != str(tmp_path)
-        assert node["held"] == node["free"] == (node["job"] != "evaluator"), "release_port=False"
+        assert node["held"] is node["free"] is True, "release_port=False"
         assert not node["attrs"], "executors have nothing of ours"
     in_cluster = [node for node in nodes if node["job"] != "evaluator"]
     assert [(node["executor_id"], node["job_name"], node["task_index"]) for node in out["info"]] == [

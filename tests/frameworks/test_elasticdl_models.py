@@ -75,8 +75,12 @@ def test_feature_columns_train_with_keras_2(tmp_path: Path, strategy: str) -> No
         f"{chance.random()},{(kind := chance.choice(kinds))},{chance.choice(['clay', 'sand', 'peat'])},{int(kind < 'kind15')}"
         for _ in range(800)
     ]
-    data, workers = written(tmp_path / "data", rows), 2 if strategy == "AllreduceStrategy" else 1
-    model = ("--model_zoo", ZOO, "--model_def", "orchard.columns.custom_model", "--distribution_strategy", strategy)
+    all_reduce, data = strategy == "AllreduceStrategy", written(tmp_path / "data", rows)
+    workers = 2 if all_reduce else 1
+    model = (
+        "--model_zoo", ZOO, "--model_def", "orchard.columns.custom_model", "--model_params", f"tables={not all_reduce}",
+        "--distribution_strategy", strategy,
+    )  # fmt: skip
     trained = tm(
         tmp_path, "train", *model, "--num_epochs=8", f"--num_workers={workers}", f"--training_data={data}",
         f"--validation_data={data}", "--output=model", python=ESTIMATOR / "bin",
@@ -84,7 +88,7 @@ def test_feature_columns_train_with_keras_2(tmp_path: Path, strategy: str) -> No
     assert accuracy(trained) > 0.9
     assert "exported model.keras and saved_model" in trained
     evaluated = tm(
-        tmp_path, "evaluate", *model[:4], f"--validation_data={data}", "--checkpoint_dir_for_init=model",
+        tmp_path, "evaluate", *model[:6], f"--validation_data={data}", "--checkpoint_dir_for_init=model",
         python=ESTIMATOR / "bin",
     )  # fmt: skip
     assert accuracy(evaluated) == pytest.approx(accuracy(trained))

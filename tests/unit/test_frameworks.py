@@ -6,6 +6,7 @@ import ast
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
@@ -122,7 +123,7 @@ def test_ports_are_those_of_the_role_and_of_the_framework_each_once() -> None:
     assert frameworks.ports(job("pytorch", ps=ps), ps) == []
     assert frameworks.ports(job("tensorflow", ps=ps), ps) == ["tensorflow"]
     evaluator = Role(name="evaluator", command="x", counts=False)
-    assert frameworks.ports(job("tensorflow", evaluator=evaluator), evaluator) == []
+    assert frameworks.ports(job("tensorflow", evaluator=evaluator), evaluator) == ["tensorflow"]
 
 
 def test_an_unknown_framework_is_refused_with_the_nearest_name() -> None:
@@ -258,11 +259,18 @@ def test_tensorflow_has_its_cluster_by_role_and_index() -> None:
     assert (told.env["TF_ROLE"], told.env["TF_INDEX"]) == ("worker", "1")
 
 
-def test_an_evaluator_knows_the_cluster_and_is_not_in_it() -> None:
-    several = formed("master:0", "worker:0", "evaluator:0")
-    config = json.loads(frameworks.placement("tensorflow", several, "evaluator:0").env["TF_CONFIG"])
+def test_an_evaluator_knows_the_cluster_and_itself_and_is_not_known() -> None:
+    def of(task: str, *more: str) -> dict[str, Any]:
+        told = frameworks.placement("tensorflow", formed("master:0", "worker:0", "evaluator:0", *more), task)
+        config: dict[str, Any] = json.loads(told.env["TF_CONFIG"])
+        return config
+
+    config = of("evaluator:0")
     assert config["task"] == {"type": "evaluator", "index": 0}
-    assert set(config["cluster"]) == {"master", "worker"}
+    assert set(config["cluster"]) == {"master", "worker", "evaluator"}
+    assert config["cluster"]["evaluator"] == ["10.0.0.2:23001"]
+    assert set(of("worker:0")["cluster"]) == {"master", "worker"}
+    assert set(of("evaluator:1", "evaluator:1")["cluster"]) == {"master", "worker"}, "TensorFlow refuses two of them"
 
 
 def test_a_role_that_tensorflow_does_not_know_has_no_config() -> None:
@@ -320,7 +328,8 @@ def test_xlearning_s_programs_work_alone_or_know_their_cluster() -> None:
     }
     for env in whole.values():
         cluster = json.loads(env["TF_CLUSTER_DEF"])
-        assert {role: len(members) for role, members in cluster.items()} == {"worker": 3, "ps": 1}
+        own = {"evaluator": 1} if env["TF_ROLE"] == "evaluator" else {}
+        assert {role: len(members) for role, members in cluster.items()} == {"worker": 3, "ps": 1, **own}
         task = {"type": env["TF_ROLE"], "index": int(env["TF_INDEX"])}
         assert json.loads(env["TF_CONFIG"]) == {"cluster": cluster, "task": task}
 

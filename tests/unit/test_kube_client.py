@@ -216,6 +216,15 @@ def test_an_eviction_that_a_budget_forbids_is_told_at_once() -> None:
     run(test)
 
 
+def test_a_try_that_took_longer_than_the_patience_is_followed_by_another() -> None:
+    async def test() -> None:
+        async with served(say_nothing, answer(201, POD), timeout=0.5, patience=0.4) as (server, client):
+            await client.create(PODS, POD)
+            assert len(server.asked) == 2
+
+    run(test)
+
+
 def test_a_server_that_is_silent_or_gone_is_given_up() -> None:
     async def test() -> None:
         async with served(say_nothing, timeout=0.3, patience=0.1) as (_, client):

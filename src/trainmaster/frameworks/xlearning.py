@@ -41,7 +41,7 @@ def environment(formation: Formation, task: str) -> Placement:
         placement = pytorch.environment(formation, task)
         return attrs.evolve(placement, env=placement.env | env)
     if any("tensorflow" in peer.ports for peer in workers):
-        members = {"worker": workers, "ps": formation.roles.get("ps", ())}
+        members = {"worker": workers, "ps": formation.roles.get("ps", ()), "evaluator": [me] * (role == "evaluator")}
         cluster = {name: [peer.at("tensorflow") for peer in peers] for name, peers in members.items() if peers}
         env["TF_CLUSTER_DEF"] = json.dumps(cluster)
         env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})

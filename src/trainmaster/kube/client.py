@@ -88,7 +88,10 @@ class Request:
 
 
 class Client:
-    """`async with Client(load()) as client`. Every method raises KubeError. `timeout`: s for one try of a request."""
+    """`async with Client(load()) as client`. Every method raises KubeError.
+
+    `timeout`: s for one try of a request. `patience`: s after its first failure in which it is tried again.
+    """
 
     def __init__(self, config: Config, *, timeout: float = 30.0, patience: float = 10.0, concurrency: int = 24) -> None:
         self.config, self.namespace = config, config.namespace
@@ -325,7 +328,7 @@ class Client:
     async def _body(self, request: Request) -> bytes:
         """Return the body of a good answer, after as many tries as it takes."""
         clock = asyncio.get_running_loop().time
-        begun, pause, doubtful, renewed = clock(), _PAUSE, False, False
+        first_failure, pause, doubtful, renewed = 0.0, _PAUSE, False, False
         while True:
             limit, wait = self._patience, 0.0
             failure: KubeError
@@ -350,7 +353,8 @@ class Client:
                 else:
                     raise
             wait += pause * (0.5 + random.random() / 2)
-            if clock() + wait - begun > limit:
+            first_failure = first_failure or clock()
+            if clock() + wait - first_failure > limit:
                 raise failure
             await asyncio.sleep(wait)
             pause = min(pause * 2, _LONGEST)

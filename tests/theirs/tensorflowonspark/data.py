@@ -1,7 +1,7 @@
 """Make data of the shapes of TensorFlowOnSpark's examples: data.py FOLDER.
 
-Those are mnist and oxford_iiit_pet as tensorflow_datasets keeps them, CIFAR-10's binary files, and untrained weights of MobileNetV2 for
-Keras' cache.
+Those are mnist and oxford_iiit_pet as tensorflow_datasets keeps them, CIFAR-10's binary files, and untrained weights of MobileNetV2 in
+Keras' cache, where `home` is the user's directory.
 """
 
 import io
@@ -91,7 +91,7 @@ def write_cifar(path: Path, digits: tuple[np.ndarray, np.ndarray], seed: int) ->
             file.write(bytes([label]) + colours.tobytes())
 
 
-cifar, models = FOLDER / "cifar-10-batches-bin", FOLDER / "keras/models"
+cifar, models = FOLDER / "cifar-10-batches-bin", FOLDER / "home/.keras/models"
 cifar.mkdir(parents=True, exist_ok=True)
 models.mkdir(parents=True, exist_ok=True)
 for part in range(1, 6):

@@ -20,19 +20,22 @@ IS_ALIAS = NAME.startswith("alias")
 # With InputMode.SPARK a node of ours keeps its slot, so the tasks that feed it need another: the one change to the commands.
 CORES = 4 if IS_ALIAS else 2
 JAVA = {"spark.executorEnv.JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}
-DATASETS = {"TFDS_DATA_DIR": str(DATA / "tensorflow_datasets"), "KERAS_HOME": str(DATA / "keras")}
+DATASETS = {"TFDS_DATA_DIR": str(DATA / "tensorflow_datasets")}
+OF_EXECUTORS = {**DATASETS, "HOME": DATA / "home"}  # Keras keeps weights in its user's directory
+if IS_ALIAS:  # for functions that Spark alone runs
+    OF_EXECUTORS["PYTHONPATH"] = os.environ["PYTHONPATH"]
 LIMIT = 1500  # seconds
 
 Outcome = tuple[int, str, Path]  # exit status, what shows the accuracy, where it is
 
 
-def submit(name: str, script: str, *flags: object, cores: int = CORES, confs: tuple[str, ...] = ()) -> list[str]:
+def submit(name: str, script: str | Path, *flags: object, cores: int = CORES, confs: tuple[str, ...] = ()) -> list[str]:
     words = [f"{SPARK}/bin/spark-submit", "--jars", str(SOURCE / "lib/tensorflow-hadoop-1.0-SNAPSHOT.jar")]
     settings = {
         "spark.cores.max": cores,
         "spark.task.cpus": 1,
         **JAVA,
-        **{f"spark.executorEnv.{k}": v for k, v in DATASETS.items()},
+        **{f"spark.executorEnv.{k}": v for k, v in OF_EXECUTORS.items()},
     }
     for key, value in settings.items():
         words += ["--conf", f"{key}={value}"]
@@ -110,7 +113,13 @@ def stream(name: str) -> Outcome:
     folder.mkdir()
     draft.mkdir()
     flags = ("--cluster_size", 3, "--images_labels", folder, "--model_dir", model)
-    words = submit(name, "mnist/estimator/mnist_spark_streaming.py", *flags, cores=6 if IS_ALIAS else 3)
+    # TensorFlow 2.4 has given the strategy's name to another one. The old one is where it was in TensorFlow 1.
+    program = (EXAMPLES / "mnist/estimator/mnist_spark_streaming.py").read_text()
+    changed = OUT / "mnist_spark_streaming.py"
+    changed.write_text(
+        program.replace("tf.distribute.experimental.Parameter", "tf.compat.v1.distribute.experimental.Parameter")
+    )
+    words = submit(name, changed, *flags, cores=6 if IS_ALIAS else 3)
     rows = min((CSV / "train").glob("part-*"))
     with place(name, "log").open("w") as log, subprocess.Popen(words, stdout=log, stderr=log, cwd=OUT) as job:
         try:

@@ -44,6 +44,12 @@ class _Operations:
         return tf.cast(values, tf.as_dtype(dtype))
 
     @staticmethod
+    def concatenate(tensors: Any, axis: int = 0) -> Any:
+        import tensorflow as tf
+
+        return tf.concat(tensors, axis)
+
+    @staticmethod
     def convert_to_numpy(values: Any) -> Any:
         import numpy
         import tensorflow as tf
@@ -78,7 +84,6 @@ class _Operations:
 
 _NAMES_OF_TENSORFLOW = {
     "all": "reduce_all",
-    "concatenate": "concat",
     "isfinite": "math.is_finite",
     "log": "math.log",
     "mean": "reduce_mean",

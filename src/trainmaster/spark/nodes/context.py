@@ -18,7 +18,7 @@ class TFNodeContext:
     """The node of a cluster that a function runs on.
 
     `executor_id` numbers all nodes: ps, then master or chief, evaluator, workers. `worker_num` is the same number. `num_workers` counts
-    master, chief and workers. `cluster_spec`: role -> host:port by index; the evaluator is not in it, as TensorFlow demands.
+    master, chief and workers. `cluster_spec`: role -> host:port by index; with the evaluator in its own one alone.
     `working_dir`: the driver's.
     `tmp_socket` holds the node's port until `release_port`; None where it was released before the function was called.
     """
@@ -76,7 +76,8 @@ def context_of_task(facts: Mapping[str, Any]) -> TFNodeContext:
     cluster = json.loads(os.environ.get("TF_CLUSTER_DEF", "{}"))
     if facts.get("servers"):
         cluster["ps"] = facts["servers"]
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+        config = json.loads(os.environ["TF_CONFIG"])
+        os.environ["TF_CONFIG"] = json.dumps({**config, "cluster": {**config["cluster"], "ps": facts["servers"]}})
     context = TFNodeContext(
         facts["first"][role] + index,
         role,

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ENDS_WITHIN = 15.0  # s for what stands beside a job, as servers on the driver, to end after it
 NOTICE = 10.0  # s between two lines about a wait
+_LONGEST_CAUSE = 500  # characters of a status's cause
 _ERROR = "spark-function"
 _LOG = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[2]  # the package trainmaster
@@ -219,7 +221,7 @@ class FunctionJob:
         """End the job, for what happened outside it."""
         with self._news:
             self._failure = self._failure or failure
-        self.kill(failure)
+        self.kill(textwrap.shorten(failure.partition("\n")[0], _LONGEST_CAUSE))
 
     def cluster(self) -> str:
         """Return the addresses of the job's present tasks as TF_CLUSTER_DEF has them."""

@@ -7,15 +7,16 @@ from elasticdl_preprocessing.feature_column import feature_column as joined
 NUMBERS, WORDS = ("height",), ("kind", "soil")
 
 
-def custom_model():
+def custom_model(tables=True):
+    embedding_column = feature_column.embedding_column if tables else tf.feature_column.embedding_column
     kind = tf.feature_column.categorical_column_with_hash_bucket("kind", 1000)
     soil = tf.feature_column.categorical_column_with_vocabulary_list("soil", ["clay", "sand", "loam"])
     both = joined.concatenated_categorical_column([kind, soil])
     high = tf.feature_column.bucketized_column(tf.feature_column.numeric_column("height"), [0.5])
     columns = [
         tf.feature_column.numeric_column("height"),
-        feature_column.embedding_column(kind, dimension=4),
-        feature_column.embedding_column(both, dimension=2, combiner="sum"),
+        embedding_column(kind, dimension=4),
+        embedding_column(both if tables else soil, dimension=2, combiner="sum"),
         tf.feature_column.embedding_column(joined.concatenated_categorical_column([high, soil]), dimension=3),
     ]
     inputs = {name: tf.keras.Input((1,), name=name) for name in NUMBERS}
