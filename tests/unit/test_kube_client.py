@@ -179,6 +179,25 @@ def test_who_meets_his_own_earlier_try_can_tell() -> None:
     run(test)
 
 
+def test_an_object_that_an_earlier_try_has_made_is_returned() -> None:
+    made: dict[str, Any] = {}
+
+    async def obey(exchange: Exchange) -> None:
+        made.update(json.loads(exchange.body))
+        await hang_up(exchange)
+
+    async def show(exchange: Exchange) -> None:
+        await answer(200, {**made, "metadata": {**made["metadata"], "uid": "1"}})(exchange)
+
+    async def test() -> None:
+        async with served(obey, failure(409, "AlreadyExists"), show) as (server, client):
+            created = await client.create(PODS, {"metadata": {"name": "p"}})
+            assert created["metadata"]["uid"] == "1"
+            assert [line.split()[0] for line in server.lines] == ["POST", "POST", "GET"]
+
+    run(test)
+
+
 def test_what_may_not_be_repeated_is_not() -> None:
     async def test() -> None:
         async with served(hang_up) as (server, client):

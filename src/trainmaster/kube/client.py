@@ -11,15 +11,18 @@ These requests are tried again, for `patience` seconds in all, with growing paus
 - one whose connection broke, or that the server could not finish (502, 503, 504, etcd away), where it may be repeated: all but patches of
   the kind "json", evictions, and objects that the server is to name.
 
-So a call may meet its own earlier try: `ApiError.doubtful` says that this can be. After a 401 a request is sent once more, with credentials
+So a call may meet its own earlier try. `create` knows by an annotation what that one has made, and returns it; for the others,
+`ApiError.doubtful` says that this can be. After a 401 a request is sent once more, with credentials
 fetched anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+import secrets
 import socket
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -56,6 +59,7 @@ SILENT = 100.0  # s without a byte after which a watch counts as broken; bookmar
 THROTTLED = 60.0  # s
 SETTLING = 15.0  # s
 _STARTING = "not yet ready to handle request"  # of an admission plugin
+_TRY = "trainmaster/try"  # the annotation by which `create` knows its own objects
 _PAUSE, _LONGEST = 0.05, 1.0  # s between tries: the first, and the most
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -160,12 +164,25 @@ class Client:
 
         `strict`: the server refuses unknown fields (400).
         """
-        accept = _ABOUT if metadata else _JSON
-        path = self._path(kind, namespace or (obj.get("metadata") or {}).get("namespace", ""))
-        named = bool((obj.get("metadata") or {}).get("name")) or kind is ACCESS_REVIEWS
-        return await self._object(
-            Request("POST", path, _query_flags(dry_run, strict), _data(obj), accept=accept, repeatable=named)
-        )
+        about, accept = obj.get("metadata") or {}, _ABOUT if metadata else _JSON
+        name, namespace = about.get("name", ""), namespace or about.get("namespace", "")
+        mark = secrets.token_hex(8)
+        if name:
+            marked = {**(about.get("annotations") or {}), _TRY: mark}
+            obj = {**obj, "metadata": {**about, "annotations": marked}}
+        request = Request(
+            "POST", self._path(kind, namespace), _query_flags(dry_run, strict), _data(obj), accept=accept,
+            repeatable=bool(name) or kind is ACCESS_REVIEWS,
+        )  # fmt: skip
+        try:
+            return await self._object(request)
+        except Conflict as error:
+            if error.exists and error.doubtful:
+                with contextlib.suppress(ApiError):
+                    there = await self.get(kind, name, namespace, metadata)
+                    if (there["metadata"].get("annotations") or {}).get(_TRY) == mark:
+                        return there
+            raise
 
     async def replace(self, kind: Kind, obj: Mapping[str, Any], namespace: str = "", sub: str = "") -> Object:
         """Replace the object of this name; where the new one carries a resourceVersion, only that version, else raise Conflict."""

@@ -257,8 +257,8 @@ class ConfigMapStorage:
         """POST an object; return None where another write has the name."""
         try:
             return self._kube.create(CONFIGMAPS, obj)
-        except Conflict as error:
-            return self._own_earlier_write(obj, error)
+        except Conflict:
+            return None
 
     def put(self, obj: Object) -> Object | None:
         """PUT an object; return None where the one there is not, or no longer, of that version."""

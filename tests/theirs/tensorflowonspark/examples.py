@@ -146,7 +146,7 @@ def example(script: str, *flags: object, **options: object) -> Callable[[str], O
     return lambda name: train(name, script, *flags, **options)
 
 
-TFDS = (DATA / "tensorflow_datasets/mnist/3.0.1/mnist-train.tfrecord*", "--data_format", "tfds")
+TFDS = (DATA / "tensorflow_datasets/mnist/1.0.0/mnist-train.tfrecord*", "--data_format", "tfds")
 PROGRAMS: dict[str, Callable[[str], Outcome]] = {
     "data_setup": set_up,
     "keras_tf": example("mnist/keras/mnist_tf.py", "--epochs", 1),
