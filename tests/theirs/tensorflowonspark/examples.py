@@ -58,7 +58,15 @@ def run(name: str, *arguments: object, **options: object) -> int:
         return subprocess.run(words, env=environ, stdout=log, stderr=log, timeout=LIMIT, cwd=OUT).returncode
 
 
-def train(name: str, script: str, *flags: object, kind: str = "saved", **options: object) -> Outcome:
+def changed(script: str, old: str, new: str) -> Path:
+    """Make a copy of an example, with one text in the place of another."""
+    text, copy = (EXAMPLES / script).read_text(), OUT / Path(script).name
+    assert old in text, f"{script} has no {old}"
+    copy.write_text(text.replace(old, new))
+    return copy
+
+
+def train(name: str, script: str | Path, *flags: object, kind: str = "saved", **options: object) -> Outcome:
     model, export = fresh(name, "model"), fresh(name, "export")
     exports = () if kind == "checkpoint" else ("--export_dir", export)
     status = run(name, script, "--cluster_size", 2, "--model_dir", model, *exports, *flags, **options)
@@ -114,12 +122,9 @@ def stream(name: str) -> Outcome:
     draft.mkdir()
     flags = ("--cluster_size", 3, "--images_labels", folder, "--model_dir", model)
     # TensorFlow 2.4 has given the strategy's name to another one. The old one is where it was in TensorFlow 1.
-    program = (EXAMPLES / "mnist/estimator/mnist_spark_streaming.py").read_text()
-    changed = OUT / "mnist_spark_streaming.py"
-    changed.write_text(
-        program.replace("tf.distribute.experimental.Parameter", "tf.compat.v1.distribute.experimental.Parameter")
-    )
-    words = submit(name, changed, *flags, cores=6 if IS_ALIAS else 3)
+    old = "tf.distribute.experimental.ParameterServerStrategy"
+    script = changed("mnist/estimator/mnist_spark_streaming.py", old, old.replace("tf.", "tf.compat.v1."))
+    words = submit(name, script, *flags, cores=6 if IS_ALIAS else 3)
     rows = min((CSV / "train").glob("part-*"))
     with place(name, "log").open("w") as log, subprocess.Popen(words, stdout=log, stderr=log, cwd=OUT) as job:
         try:
@@ -142,11 +147,18 @@ def set_up(name: str) -> Outcome:
     return run(name, "mnist/mnist_data_setup.py", "--output", DATA / "mnist"), "csv", CSV
 
 
+def without_eager(name: str) -> Outcome:
+    """TensorFlow 2.15 asks for this line where an Estimator has an evaluator and MultiWorkerMirroredStrategy."""
+    line = "  import tensorflow as tf\n"
+    script = changed("mnist/estimator/mnist_tf.py", line, f"{line}  tf.compat.v1.disable_eager_execution()\n")
+    return train(name, script, "--epochs", 1, cores=max(CORES, 3))
+
+
 def example(script: str, *flags: object, **options: object) -> Callable[[str], Outcome]:
     return lambda name: train(name, script, *flags, **options)
 
 
-TFDS = (DATA / "tensorflow_datasets/mnist/1.0.0/mnist-train.tfrecord*", "--data_format", "tfds")
+TFDS = (DATA / "tensorflow_datasets/mnist/3.0.1/mnist-train.tfrecord*", "--data_format", "tfds")
 PROGRAMS: dict[str, Callable[[str], Outcome]] = {
     "data_setup": set_up,
     "keras_tf": example("mnist/keras/mnist_tf.py", "--epochs", 1),
@@ -160,6 +172,7 @@ PROGRAMS: dict[str, Callable[[str], Outcome]] = {
     "segmentation": example("segmentation/segmentation_spark.py", "--epochs", 1, "--batch_size", 8, kind="pixels"),
     "resnet": resnet,
     "estimator_tf": example("mnist/estimator/mnist_tf.py", "--epochs", 1, cores=max(CORES, 3)),
+    "estimator_tf_without_eager": without_eager,
     "estimator_spark": example("mnist/estimator/mnist_spark.py", "--epochs", 1, "--images_labels", CSV / "train"),
     "estimator_inference": lambda name: infer(name, "estimator"),
     "estimator_pipeline_csv": lambda name: pipeline(name, "estimator", "csv"),
