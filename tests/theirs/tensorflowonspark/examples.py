@@ -106,7 +106,8 @@ def resnet(name: str) -> Outcome:
     status = run(name, "resnet/resnet_cifar_spark.py", *flags, "--ds=multi_worker_mirrored", *sizes, confs=files)
     log = place(name, "nodes")
     if IS_ALIAS:
-        text = subprocess.run(["tm", "logs", "tfcluster"], capture_output=True, text=True).stdout
+        job = re.findall(r"^trainmaster: job (\S+):", place(name, "log").read_text(errors="replace"), re.MULTILINE)[-1]
+        text = subprocess.run(["tm", "logs", job], capture_output=True, text=True).stdout
     else:
         folders = Path(os.environ["TRAINMASTER_STATE_DIR"]).glob("**/app-*")
         newest = max(folders, key=lambda folder: folder.stat().st_mtime)
