@@ -152,7 +152,7 @@ def without_eager(name: str) -> Outcome:
     """TensorFlow 2.15 asks for this line where an Estimator has an evaluator and MultiWorkerMirroredStrategy."""
     line = "  import tensorflow as tf\n"
     script = changed("mnist/estimator/mnist_tf.py", line, f"{line}  tf.compat.v1.disable_eager_execution()\n")
-    return train(name, script, "--epochs", 1, cores=max(CORES, 3))
+    return train(name, script, "--epochs", 1)
 
 
 def example(script: str, *flags: object, **options: object) -> Callable[[str], Outcome]:
@@ -172,7 +172,7 @@ PROGRAMS: dict[str, Callable[[str], Outcome]] = {
     "keras_pipeline_tfr_inference": lambda name: pipeline(name, "keras", "tfr", "inference"),
     "segmentation": example("segmentation/segmentation_spark.py", "--epochs", 1, "--batch_size", 8, kind="pixels"),
     "resnet": resnet,
-    "estimator_tf": example("mnist/estimator/mnist_tf.py", "--epochs", 1, cores=max(CORES, 3)),
+    "estimator_tf": example("mnist/estimator/mnist_tf.py", "--epochs", 1),
     "estimator_tf_without_eager": without_eager,
     "estimator_spark": example("mnist/estimator/mnist_spark.py", "--epochs", 1, "--images_labels", CSV / "train"),
     "estimator_inference": lambda name: infer(name, "estimator"),
