@@ -58,11 +58,13 @@ def run(name: str, *arguments: object, **options: object) -> int:
         return subprocess.run(words, env=environ, stdout=log, stderr=log, timeout=LIMIT, cwd=OUT).returncode
 
 
-def changed(script: str, old: str, new: str) -> Path:
-    """Make a copy of an example, with one text in the place of another."""
+def changed(script: str, *pairs: tuple[str, str]) -> Path:
+    """Make a copy of an example, with the second text of each pair in the place of the first."""
     text, copy = (EXAMPLES / script).read_text(), OUT / Path(script).name
-    assert old in text, f"{script} has no {old}"
-    copy.write_text(text.replace(old, new))
+    for old, new in pairs:
+        assert old in text, f"{script} has no {old}"
+        text = text.replace(old, new)
+    copy.write_text(text)
     return copy
 
 
@@ -124,7 +126,9 @@ def stream(name: str) -> Outcome:
     flags = ("--cluster_size", 3, "--images_labels", folder, "--model_dir", model)
     # TensorFlow 2.4 has given the strategy's name to another one. The old one is where it was in TensorFlow 1.
     old = "tf.distribute.experimental.ParameterServerStrategy"
-    script = changed("mnist/estimator/mnist_spark_streaming.py", old, old.replace("tf.", "tf.compat.v1."))
+    strategy = (old, old.replace("tf.", "tf.compat.v1."))
+    flag = ("args.export_dir", "args.model_dir")  # the program has no flag of the first name
+    script = changed("mnist/estimator/mnist_spark_streaming.py", strategy, flag)
     words = submit(name, script, *flags, cores=6 if IS_ALIAS else 3)
     rows = min((CSV / "train").glob("part-*"))
     with place(name, "log").open("w") as log, subprocess.Popen(words, stdout=log, stderr=log, cwd=OUT) as job:
@@ -151,7 +155,7 @@ def set_up(name: str) -> Outcome:
 def without_eager(name: str) -> Outcome:
     """TensorFlow 2.15 asks for this line where an Estimator has an evaluator and MultiWorkerMirroredStrategy."""
     line = "  import tensorflow as tf\n"
-    script = changed("mnist/estimator/mnist_tf.py", line, f"{line}  tf.compat.v1.disable_eager_execution()\n")
+    script = changed("mnist/estimator/mnist_tf.py", (line, f"{line}  tf.compat.v1.disable_eager_execution()\n"))
     return train(name, script, "--epochs", 1)
 
 
