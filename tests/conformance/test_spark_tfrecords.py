@@ -55,6 +55,7 @@ out = {}
 df = spark.createDataFrame(sc.parallelize([row(n) for n in range(5)], 6), StructType(fields))  # one of six partitions is empty
 out["files"] = saved(df, "all types")
 loaded = dfutil.loadTFRecords(sc, "file://" + place + "/all types", ["raw"])
+out["partitions"] = loaded.rdd.getNumPartitions()
 out["types"] = dict(loaded.dtypes)
 out["columns"] = loaded.columns
 def plain_value(value):
@@ -123,6 +124,7 @@ def test_dataframes_are_tfrecords_and_back(version: str, tmp_path: Path) -> None
     assert out["ours there"] == [False], "nothing of ours is needed on executors"
 
     assert out["hadoop"] == ["_SUCCESS", "part-00000"]
+    assert out["partitions"] >= 5, "each file is one, so that all nodes of a cluster have their part"
     assert out["hadoop rows"] == [[1, [0.5]], [2, [1.0, 2.0]], [3, []]]
     assert "feature y of a record has 2 values, that of the first record has one" in out["single"]
     assert out["not writable"].startswith(

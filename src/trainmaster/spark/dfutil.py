@@ -9,8 +9,8 @@ A row is a `tf.train.Example`: float and double columns are FloatLists, boolean 
 BytesLists, and so are arrays of these. The types of the columns that are read are those of the first record: a list of one value is that
 value, a longer one an array; BytesLists are strings unless `binary_features` names them.
 
-No class of a JVM is needed but Spark's own. Files are listed and read by Spark (`binaryFiles`), so any URL that Spark reads will do, with
-its credentials; a task holds one file at a time, and a file of 2 GiB or more cannot be read. The class path of executors has no output
+No class of a JVM is needed but Spark's own. Files are listed and read by Spark, so any URL that Spark reads will do, with its credentials;
+each file is a partition, and one of 2 GiB or more cannot be read. The class path of executors has no output
 format that writes bytes as they are, so tasks write the files (`hadoop_files`), under names of their own, and the driver moves those of
 the attempts that count into place.
 
@@ -25,7 +25,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pyspark import TaskContext, cloudpickle
+from pyspark import RDD, TaskContext, cloudpickle
+from pyspark.serializers import NoOpSerializer, PairDeserializer, UTF8Deserializer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
@@ -94,7 +95,7 @@ def loadTFRecords(sc: SparkContext, input_dir: str, binary_features: Collection[
 
     A record may lack a column (null), but not have another one, another type, or several values where the first record has one.
     """
-    examples = sc.binaryFiles(input_dir).flatMap(_records_of_file)
+    examples = _files(sc, input_dir).flatMap(_records_of_file)
     first = examples.take(1)
     if not first:
         raise BadInput(f"there is no record in {input_dir}", place="loadTFRecords")
@@ -165,6 +166,21 @@ def _values(value: Any, kind: str, is_array: bool, name: str, row: int) -> Seque
     if kind == "bytes":
         return [item.encode() if isinstance(item, str) else bytes(item) for item in values]
     return values
+
+
+def _files(sc: SparkContext, url: str) -> RDD[tuple[str, bytes]]:
+    """Return the files at a URL, with their contents, each in a partition of its own: `binaryFiles` puts small ones together."""
+    configuration = sc._jvm.org.apache.hadoop.conf.Configuration(sc._jsc.hadoopConfiguration())
+    configuration.set("mapreduce.input.fileinputformat.split.maxsize", "1")  # a byte, and files are not split
+    loader = sc._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    names = (
+        "org.apache.spark.input.StreamInputFormat",
+        "java.lang.String",
+        "org.apache.spark.input.PortableDataStream",
+    )
+    classes = [sc._jvm.java.lang.Class.forName(name, True, loader) for name in names]
+    files = sc._jsc.newAPIHadoopFile(url, *classes, configuration)
+    return RDD(files, sc, PairDeserializer(UTF8Deserializer(), NoOpSerializer()))
 
 
 def _records_of_file(file: tuple[str, bytes]) -> Iterator[bytes]:
