@@ -1,7 +1,7 @@
 """TensorFlow: TF_CONFIG for tf.distribute (MultiWorkerMirroredStrategy, ParameterServerStrategy, estimators), and older TF_ variables.
 
-The cluster has the roles `chief` (or `master`), `worker` and `ps`. An evaluator is told of it and of its own address, at which
-a strategy serves; no other is told of it, as TensorFlow demands. Tasks of other roles have TF_ROLE and TF_INDEX alone.
+The cluster has the roles `chief` (or `master`), `worker` and `ps`. An evaluator knows it and its own address, at which a
+strategy serves; the others do not know the evaluator, as TensorFlow demands. Tasks of other roles have TF_ROLE and TF_INDEX alone.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def environment(formation: Formation, task: str) -> Placement:
 
 @lru_cache(maxsize=2)  # the same for every task of a formation
 def _cluster(formation: Formation, with_evaluator: bool = False) -> str:
-    one = with_evaluator and len(formation.roles[EVALUATOR]) == 1  # TensorFlow refuses several
-    roles = [role for role in (*CLUSTER, *[EVALUATOR] * one) if role in formation.roles]
+    is_alone = with_evaluator and len(formation.roles[EVALUATOR]) == 1  # TensorFlow refuses several
+    roles = [role for role in (*CLUSTER, *[EVALUATOR] * is_alone) if role in formation.roles]
     return json.dumps({role: [peer.at("tensorflow") for peer in formation.roles[role]] for role in roles})

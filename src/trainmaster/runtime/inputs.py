@@ -9,7 +9,8 @@ A program that prefetches moves past records before it has used them: it takes `
 `done()` itself.
 
 Elastic training reports by steps, as the others go on from the last one that was completed: at once (`report_at_once`), and where several
-batches make a step, not before it is complete (`hold_reports`).
+batches make a step, not before it is complete (`hold_reports`). Its work on shards is in a state that others have too (`kept_by`); the work
+of other programs is lost if they end before their outputs are committed.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ class _Leased(_Source):
             elif lease_seconds > _BATCH_LASTS[1]:
                 self._want = max(self._want // 2, 1)
         frame = {"op": "lease", "input": self._shards.name, "want": self._want, "wait": wait}
-        answer = self._link.ask({**frame, "done": report})
+        answer = self._link.ask({**frame, **_report_of(report)})
         if answer is None:  # another thread has closed this source
             return {"end": True}
         self._forget_reported(report)
@@ -315,7 +316,7 @@ class _Leased(_Source):
         with self._lock:
             report = self._done[:]  # `_done` keeps them until they are sent: `post` may have to greet the agent first
         self._reported = monotonic()
-        if report and self._link.post({"op": "done", "input": self._shards.name, "done": report}):
+        if report and self._link.post({"op": "done", "input": self._shards.name, **_report_of(report)}):
             self._forget_reported(report)
 
     def _forget_reported(self, report: list[list[int | None]]) -> None:
@@ -350,12 +351,20 @@ class _Leased(_Source):
 
 _open: list[_Leased] = []
 _is_prompt = False  # shards are reported as soon as they are done
+_kept_by = ""  # who keeps what this program makes of its shards; "": its outputs, or a checkpoint
 
 
-def report_at_once() -> None:
-    """Report what is done, and from now on each shard as soon as it is done: what a program has not reported when it dies is read again."""
-    global _is_prompt
-    _is_prompt = True
+def _report_of(done: list[list[int | None]]) -> dict[str, Any]:
+    return {"done": done, "kept_by": _kept_by} if _kept_by else {"done": done}
+
+
+def report_at_once(kept_by: str) -> None:
+    """Report what is done, and from now on each shard as soon as it is done: what a program has not reported when it dies is read again.
+
+    `kept_by`: who has what was made of them when this program dies: the other "members", or "servers".
+    """
+    global _is_prompt, _kept_by
+    _is_prompt, _kept_by = True, kept_by
     for source in list(_open):
         source.hold_reports(False)
 
@@ -372,9 +381,9 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    global _is_prompt
+    global _is_prompt, _kept_by
     forks.count += 1
-    _is_prompt = False
+    _is_prompt, _kept_by = False, ""
     for source in _open:
         source._lock = threading.Lock()
     _open.clear()

@@ -53,6 +53,7 @@ class Habits:
     full_disk: float = 0.0  # chance that a checkpoint set does not fit on its disk
     savers: float = math.inf  # only tasks of a lower index store sets
     commits: float = 0.5  # s that a commit takes at most
+    misses_upload: float = 0.0  # chance that the outputs of an attempt cannot be uploaded
     idle_writers: float = 0.0  # chance that an attempt puts nothing into its outputs
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
     poison: frozenset[int] = frozenset()  # shards that kill their readers
@@ -421,7 +422,9 @@ class Agent:
             self.report("ended", course.number, elapsed=1.0, **how, **(course.end_fields(is_well=False) or {}))
 
     def _uploaded(self, course: Course) -> None:
-        if self.alive and course is self.course and course.enter(UPLOADED):
+        if self.habits.misses_upload and self.world.rng.random() < self.habits.misses_upload:
+            self._stored(course, {"reason": "upload-failed", "figures": {"detail": "the disk is full"}})
+        elif self.alive and course is self.course and course.enter(UPLOADED):
             self.report("uploaded", course.number, outputs=self._written(course.number))
 
     def _written(self, attempt: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from trainmaster.core.decide.failures import FREE_LIMIT
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.input.audit import audit
 from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import OUTPUTS
 from trainmaster.core.machine.events import EVENTS, Event, decode, encode, faults, whole
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.snapshot import dump
@@ -186,6 +187,8 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
             )
         if skipped := [number for number in counted if world.truth.trained[name, number] == 0]:
             raise Violation(f"input {name}: shards {skipped[:5]} were counted and never read")
+        if succeeded and _all_must_succeed(state):
+            _check_work(world, events, state, name)
         if succeeded and state.known_job.checkpoint is not None and state.known_job.gang:
             learnt: set[tuple[str, int]] = set()
             # A generation of tasks that restart alone makes no model: the model of the last generation that made one is kept.
@@ -196,6 +199,28 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
                 raise Violation(
                     f"input {name}: shards {forgotten[:5]} were counted, and are not in the model that was kept"
                 )
+
+
+def _check_work(world: World, events: Sequence[Event], state: State, name: str) -> None:
+    """Check that what was made of each shard that counted is in a committed output, where outputs keep it."""
+    done: dict[int, tuple[str, int, str]] = {}
+    for event in whole(events):
+        if event.type in ("shards-done", "shards-returned") and event.data["input"] == name:
+            for number in RangeSet.from_json(event.data["ranges"]):
+                done.pop(number, None)
+                if event.type == "shards-done":
+                    done[number] = event.data["task"], event.data["attempt"], event.data.get("kept_by", "")
+    for number, (key, attempt, kept_by) in done.items():
+        task = state.tasks[key]
+        is_kept = (
+            attempt in world.truth.commits.get(key, ())
+            if task.commits
+            else (task.final, task.attempt) == (SUCCEEDED, attempt)
+        )
+        if kept_by == OUTPUTS and not (is_kept and (name, number) in world.truth.work.get((key, attempt), ())):
+            raise Violation(
+                f"input {name}: shard {number} was counted, and attempt {attempt} of {key} never committed its work on it"
+            )
 
 
 def _set_aside(world: World, events: Sequence[Event], state: State, name: str) -> set[int]:

@@ -22,6 +22,8 @@ STRANGE_NAMES = ("group", "role", "task", "master", "job", "0", "group-0", "work
 
 def random_scene(seed: int, plant: str = "") -> Scene:
     """Return a small job of any kind, in a world with any of the faults."""
+    if random.Random(f"lasting 29 {seed}").random() < 0.1:
+        return _lasting_scene(seed, plant)
     rng = random.Random(f"scene {seed}")
     scope = rng.choice(("group", "group", "task", "never"))
     shards = rng.choice((0, 0, 40)) if scope != "never" else 0
@@ -77,6 +79,29 @@ def random_scene(seed: int, plant: str = "") -> Scene:
         nodes=rng.randint(1, 8), shards=shards, skewed=rng.choice((0.0, 0.0, 1.0, HOUR)),
         kill_at=rng.choice((None, None, None, rng.random() * 300.0)),
         save_at=rng.choice((None, rng.random() * 100.0)), wishes=[*wishes, *_signals(seed)], plant=plant,
+    )  # fmt: skip
+
+
+def _lasting_scene(seed: int, plant: str) -> Scene:
+    """Return a job that lasts until all its shards are in committed outputs: nearly nothing ends its tasks for good."""
+    rng = random.Random(f"lasting scene {seed}")
+    scope, most = rng.choice(("group", "task", "task")), rng.randint(1, 4)
+    least = rng.randint(1, most)
+    worker = {"command": "true", "replicas": {"min": least, "max": most}, "restart": {"scope": scope, "limit": 1000}}
+    job: dict[str, Any] = {
+        "name": "sim",
+        "roles": {"worker": worker},
+        "gang": rng.random() < 0.5,
+        "inputs": {"train": {"url": "memory://data", "as": "shards"}},
+        "outputs": {"rows": {"url": "memory://out"}},
+        "timeouts": {"start": "10m", "storage": "10m"},
+        "scale": {"every": "5s", "grow": rng.random() < 0.8},
+    }
+    habits = Habits(fails=rng.choice((0.0, 0.1, 0.3)), misses_upload=rng.choice((0.0, 0.1, 0.3)), staging=(0.0, 1.0))
+    scales = [(rng.random() * 100.0, ScaleRequested("worker", rng.randint(least, most), "a user")) for _ in range(4)]
+    return Scene(
+        job=job, habits=habits, faults=rng.sample(ALL, rng.randint(1, len(ALL))), fault_every=rng.choice((3.0, 20.0, 60.0)),
+        stormy=rng.choice((60.0, 600.0)), nodes=rng.randint(2, 8), shards=40, wishes=rng.sample(scales, rng.randint(0, 4)), plant=plant,
     )  # fmt: skip
 
 

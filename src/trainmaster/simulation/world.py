@@ -64,6 +64,8 @@ class Truth:
     writers: set[tuple[str, int]] = attrs.field(factory=set)  # (task, attempt) that put a file into its outputs
     # (input, shard number) -> times a program read it to its end.
     trained: Counter[tuple[str, int]] = attrs.field(factory=Counter)
+    # (task, attempt) -> the shards that its program read to their end, (input, number).
+    work: dict[tuple[str, int], set[tuple[str, int]]] = attrs.field(factory=dict)
     # (input, shard number) -> the attempts that failed by themselves while they were reading it.
     failed_on: dict[tuple[str, int], set[tuple[str, int]]] = attrs.field(factory=dict)
     lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
@@ -244,6 +246,7 @@ class World:
     def trains(self, task: str, attempt: int, shard: tuple[str, int]) -> None:
         """Record that the program read the shard to its end, and its model has learnt it."""
         self.truth.trained[shard] += 1
+        self.truth.work.setdefault((task, attempt), set()).add(shard)
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
             self.truth.lines[generation].trained.add(shard)

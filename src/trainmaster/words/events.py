@@ -109,6 +109,9 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "reached": _reached,
     "follows": incident_text,
     "cause": lambda event: failure_text(event["cause"]),
+    "lost": lambda event: (
+        f": {event['task']} had not committed what attempt {event['attempt']} made of them" if "task" in event else ""
+    ),
     "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
     "when": lambda event: f" from {clock(event['due'])} on" if event.get("due") else " once that is worth its cost",
     "pace": pace_words,

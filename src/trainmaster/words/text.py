@@ -231,6 +231,8 @@ def loss_lines(status: Mapping[str, Any]) -> list[str]:
         if loss["kind"] == "promise":
             promises.setdefault((loss["of"].removeprefix("promise "), loss["detail"]), []).append(loss["task"])
     lines += [f"  not kept: {of} of {names(tasks)}: {detail}" for (of, detail), tasks in promises.items()]
+    work = [loss for loss in status.get("losses", ()) if loss["kind"] == "work"]
+    lines += [f"  lost: work on input {loss['of'].removeprefix('work ')}: {loss['detail']}" for loss in work[:_SHOWN]]
     asides = [loss for loss in status.get("losses", ()) if loss["kind"] == "shard"]
     lines += [f"  lost: records of input {loss['of']}: {loss['detail']}" for loss in asides[:_SHOWN]]
     if len(asides) > _SHOWN:

@@ -60,6 +60,7 @@ class Pool:
 
     def __init__(self, name: str, lease: Lease) -> None:
         self.name, self.mark = name, 0
+        self.kept_by = ""  # who keeps what programs make of the shards, where they say it
         self._lease, self._loop = lease, asyncio.get_running_loop()
         self._ready: deque[Row] = deque()
         self._out: dict[int, tuple[Reader, Row]] = {}
@@ -205,6 +206,8 @@ class Pool:
         back, self._back = self._back, RangeSet()
         self._reporting = reported
         done = {"ranges": RangeSet.of(reported).to_json(), "records": list(reported.values())} if reported else {}
+        if reported and self.kept_by:
+            done["kept_by"] = self.kept_by
         try:
             answer = await self._lease(self.name, want, done, back.to_json())
             rows = _rows(answer)

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple, TypeAlias
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
 from trainmaster.agent.link.waits import Waits
+from trainmaster.core.input.shards import MEMBERS, SERVERS
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
 
 PROTOCOL = "1.0"
@@ -402,8 +403,7 @@ class _Connection(asyncio.BufferedProtocol):
         if self._open_requests > ASKS:
             raise Garbage("too many asks at once")
         pool = self._programs.pool(frame.get("input"))
-        if done := frame.get("done"):
-            pool.done(self, _done(done))
+        self._done(frame)
         pool.ask(self, request, min(want, AHEAD_MOST), frame.get("wait") is not False)
 
     def _barrier(self, frame: dict[str, Any]) -> None:
@@ -453,7 +453,11 @@ class _Connection(asyncio.BufferedProtocol):
         return request, name, copy
 
     def _done(self, frame: dict[str, Any]) -> None:
-        self._programs.pool(frame.get("input")).done(self, _done(frame.get("done")))
+        pool = self._programs.pool(frame.get("input"))
+        if frame.get("kept_by") in (MEMBERS, SERVERS):
+            pool.kept_by = frame["kept_by"]
+        if done := frame.get("done"):
+            pool.done(self, _done(done))
 
 
 _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {

@@ -12,6 +12,8 @@ import attrs
 
 from trainmaster.client.spec.flags import layer
 from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.core.input.shards import OUTPUTS
+from trainmaster.core.machine.state import keeper_of
 from trainmaster.core.spec.job import COPIED, COUNTED_LATER, SHARED, Job, uses
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
@@ -143,7 +145,12 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
         shards = any(source.as_ == "shards" and source.url != COUNTED_LATER for source in uses(job, role.name))
         if not restarts or "trainmaster.zoo" in role.command:  # that program needs no advice on how its state is kept
             continue
-        if job.checkpoint is None and shards:
+        if job.checkpoint is None and shards and keeper_of(job, role.name) == OUTPUTS:
+            yield (
+                f"role {role.name} reads shards and has no checkpoint: what an attempt has read is given out again where it ends before "
+                "its outputs are committed, also to a program that goes on from a checkpoint of its own"
+            )
+        elif job.checkpoint is None and shards:
             yield (
                 f"role {role.name} reads shards and has no checkpoint; if its program keeps checkpoints of its own, "
                 "what it read after the one it begins from is not given out again"

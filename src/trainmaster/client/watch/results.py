@@ -60,8 +60,8 @@ class Reason(TypedDict):
 
 class Loss(TypedDict):
     """Something that a job did not keep: what an attempt printed ("log"), a "checkpoint", with the newest set that was stored, "files"
-    `of` an output or of checkpoint sets, a "promise" of the engine that its cluster has not kept, or a "shard" `of` an input, set aside
-    after the last of several attempts had failed on it.
+    `of` an output or of checkpoint sets, a "promise" of the engine that its cluster has not kept, a "shard" `of` an input, set aside after
+    the last of several attempts had failed on it, or the "work" that an attempt had done on so many `shards`.
     """
 
     kind: str
@@ -72,6 +72,7 @@ class Loss(TypedDict):
     bytes: NotRequired[int]
     set: NotRequired[int | None]
     of: NotRequired[str]
+    shards: NotRequired[int]
     number: NotRequired[int]
     path: NotRequired[str]
     start: NotRequired[int]

@@ -41,9 +41,20 @@ def advance(state: State, now: float) -> list[Fact]:
     facts = _deadlines(state, now)
     if state.ending is not None:
         return facts or _towards_end(state)
+    facts = facts or _give_back(state)
     for group in state.groups:
         facts = facts or _group(state, group, now)
     return facts or _end(state)
+
+
+def _give_back(state: State) -> list[Fact]:
+    """Return the shards whose work was lost with an attempt that ended before it had committed its outputs: one attempt's of one input, for
+    each such fact has the mark after the one before.
+    """
+    for table in state.shards.values():
+        for task in table.lost:
+            return [("shards-returned", table.give_back(task))]
+    return []
 
 
 # -- time --
@@ -298,7 +309,7 @@ def _end(state: State) -> list[Fact]:
             return [_success(state, {})]
     elif completion.failures is not None:
         return _independent(state, completion.failures) or _starved(state)
-    elif state.over and _all_done(state):
+    elif state.over and _all_done(state) and not _leaves_with_work(state):
         return [_success(state, {})]
     if state.first_failed:
         task = state.tasks[state.first_failed]
@@ -315,6 +326,11 @@ def _counting(state: State) -> Iterator[tuple[str, int]]:
 def _all_done(state: State) -> bool:
     sizes = list(_counting(state))
     return bool(sizes) and all(state.done[name] >= size for name, size in sizes)
+
+
+def _leaves_with_work(state: State) -> bool:
+    """Tell whether a task that is being left out has done shards whose work it has not committed: they will be returned."""
+    return any(state.tasks[key].is_spare for table in state.shards.values() for key in table.pending)
 
 
 def _independent(state: State, allowed: float) -> list[Fact]:

@@ -15,13 +15,13 @@ from trainmaster.core.decide import autoscaling, failures, limits, poison, strag
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.input.feeding import is_range
-from trainmaster.core.input.shards import RECORDS, File, Options, ShardTable
+from trainmaster.core.input.shards import MEMBERS, RECORDS, SERVERS, File, Options, ShardTable
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
-from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, unit_of, units_of
+from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, keeper, unit_of, units_of
 from trainmaster.core.spec.job import COUNTED_LATER
 
 STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
@@ -355,7 +355,8 @@ def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]
     if table is None or task.phase not in READING:
         return []
     try:
-        payload = table.done(task.key, task.attempt, data.get("ranges"), data.get("records"))
+        kept_by = data["kept_by"] if data.get("kept_by") in (MEMBERS, SERVERS) else keeper(state, task)
+        payload = table.done(task.key, task.attempt, data.get("ranges"), data.get("records"), kept_by)
     except (ValueError, TypeError):  # not what an agent of ours says
         return []
     return [] if payload is None else [("shards-done", payload)]

@@ -46,6 +46,7 @@ from trainmaster.core.machine.state import (
     joins_alone,
     sizes_itself,
 )
+from trainmaster.core.spec.job import reads
 
 RESTART = 30.0  # s of its work that a program loses when its group restarts: a small one loses less, one of 10,000 GPUs as much
 PATIENCE = 10.0  # s that a gang which could go on waits for the container of a lost member
@@ -80,12 +81,38 @@ def change_members(state: State, group: Group, now: float) -> list[Fact]:
     if not group.elastic:
         return []
     return (
-        _scale_down(state, group, now)
+        _call_back(state, group)
+        or _scale_down(state, group, now)
         or _leave_alone(state, group)
         or _leave_together(state, group, now)
         or _join_alone(state, group)
         or _join_together(state, group, now)
     )
+
+
+def _call_back(state: State, group: Group) -> list[Fact]:
+    """Make a spare a member again where shards were lost with an attempt, and no member is left that would read them."""
+    for name in group.elastic:
+        if _is_owed(state, name) and _is_alone(state, name) and not _young(state, name):
+            spares = [task for task in state.tasks_of(name) if task.is_spare and not task.final]
+            return _resized(state, group, joined=spares[:1])
+    return []
+
+
+def _is_owed(state: State, role: str) -> bool:
+    """Tell whether shards that the role reads were lost, and are not done again."""
+    return any(table.owed and reads(state.known_job, role, name) for name, table in state.shards.items())
+
+
+def _dispensable(state: State, role: str) -> float:
+    """Return how many members a role can go on without: the last one stays while there is work that may have to be done again."""
+    tables = [table for name, table in state.shards.items() if reads(state.known_job, role, name)]
+    return len(_young(state, role)) - 1 if any(table.owed or table.pending for table in tables) else math.inf
+
+
+def _young(state: State, role: str) -> list[Task]:
+    """Return the members of a role whose attempts have not come to their end."""
+    return [task for task in state.members_of(role) if task.phase in _YOUNG and not task.final]
 
 
 def _scale_down(state: State, group: Group, now: float) -> list[Fact]:
@@ -98,7 +125,8 @@ def _scale_down(state: State, group: Group, now: float) -> list[Fact]:
     for role, size in group.requested.items():
         excess = group.sizes[role] - size
         if excess > 0 and (not sizes_itself(state, role) or _is_alone(state, role) or is_calm(state, now)):
-            young = [task for task in state.members_of(role) if task.phase in _YOUNG and not task.final]
+            young = _young(state, role)
+            excess = int(max(0, min(excess, _dispensable(state, role))))
             if state.known_job.roles[role].replicas.start:
                 last = sorted(young, key=lambda task: -task.index)[:excess]
                 left += last if all(task.phase == RUNNING or task.attempt == 1 for task in last) else []
@@ -150,7 +178,9 @@ def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task
     sizes, left = dict(group.sizes), []
     for task in lost:
         replicas = state.role(task).replicas
-        if task.role in group.elastic and not replicas.start and sizes[task.role] > replicas.min:
+        gone = group.sizes[task.role] - sizes[task.role]
+        is_dispensable = sizes[task.role] > replicas.min and gone < _dispensable(state, task.role)
+        if task.role in group.elastic and not replicas.start and is_dispensable:
             sizes[task.role] -= 1
             left.append(task)
     return left

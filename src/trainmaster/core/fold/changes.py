@@ -373,14 +373,19 @@ def _committers_named(state: State, data: Data, at: float) -> None:
         if task.commits:
             move(state, task, COMMITTING, at)
         else:
-            move(state, task, DONE, at)
-            finalize(state, task, SUCCEEDED)
+            _done(state, task, at)
+
+
+def _done(state: State, task: Task, at: float) -> None:
+    move(state, task, DONE, at)
+    for table in state.shards.values():
+        table.keep(task.key)
+    finalize(state, task, SUCCEEDED)
 
 
 def _output_committed(state: State, task: Task, data: Data, at: float) -> None:
-    move(state, task, DONE, at)
+    _done(state, task, at)
     task.outputs = dict(data.get("outputs") or task.outputs)
-    finalize(state, task, SUCCEEDED)
     _progressed(state, task, data, at)
 
 

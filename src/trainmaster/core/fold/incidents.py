@@ -50,6 +50,7 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     task.reason, task.figures, task.tail = reason, figures, list(data.get("tail") or ())
     _evidence(state, task, data)
     doomed = task.doomed
+    _lose_work(state, task, at)
     move(state, task, ENDED, at)
     state.arm("start", task.key, None)
     if doomed in ("restart", "change", "leave"):
@@ -59,6 +60,17 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     elif doomed == "fail":
         undoom(state, task)
     _hasten(state, unit_of(task), at)
+
+
+def _lose_work(state: State, task: Task, at: float) -> None:
+    """Note that what the attempt made of its shards is not committed."""
+    for name, table in state.shards.items():
+        if (count := table.lose(task.key, task.attempt)) and state.ending is None:
+            row = {"what": f"work {name}", "shards": count, "task": task.key, "attempt": task.attempt, "at": at}
+            detail = (
+                f"what attempt {task.attempt} of {task.key} made of {count:,} shards is kept where its program did that"
+            )
+            state.losses[f"{task.key} work {name} {task.attempt}"] = {**row, "detail": detail}
 
 
 def note_reached(state: State, task: Task, progress: Data) -> None:

@@ -2,7 +2,9 @@
 
 The audit keeps no leases and trusts none: it walks the events, and checks every `shards-done` against the shards done
 before. A restored checkpoint set begins a new line: shards done after the set's marks no longer count, must have been
-returned, and are to be counted again. A shard that was set aside is counted neither before nor afterwards, and is named.
+returned, and are to be counted again. The work on a shard may be in outputs that its attempt has yet to commit: where that
+ends before, the shard must have been returned, or it is *dropped*, and named. A shard that was set aside is counted
+neither before nor afterwards, and is named.
 So at the end each shard that is done was counted once along the sets that were really restored, and shards that were
 counted and taken back are shown as such.
 """
@@ -16,7 +18,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.input.ranges import RangeSet
-from trainmaster.core.input.shards import TABLE, ShardTable, failed_words, place_words
+from trainmaster.core.input.shards import OUTPUTS, PROGRAM, TABLE, ShardTable, failed_words, place_words
 from trainmaster.core.machine.events import Recorded, whole
 
 _UNKNOWN = -1
@@ -37,11 +39,14 @@ class InputAudit:
     set_aside_places: tuple[str, ...]  # where they are in the data, and who failed on them
     taken_back: int  # shards counted once and returned by restores
     restored: tuple[str, ...]
+    given_back: int  # shards counted once and returned since an attempt had not committed what it made of them
+    dropped: tuple[str, ...]  # whose work was in outputs that were not committed, and which were not returned
+    trusted: tuple[str, ...]  # whose work is kept where the program of an attempt that ended early has kept it
     faults: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
-        return not self.missing and not self.faults and not self.set_aside
+        return not self.missing and not self.faults and not self.set_aside and not self.dropped
 
 
 @attrs.frozen(slots=True)
@@ -95,6 +100,12 @@ class Audit:
                 lines.append(
                     f"  restored {', '.join(entry.restored)}: {entry.taken_back:,} shards were taken back and counted again"
                 )
+            if entry.given_back:
+                lines.append(
+                    f"  {entry.given_back:,} shards were given back by attempts that had not committed what they made of them"
+                )
+            lines += [f"  dropped: {words}" for words in entry.dropped]
+            lines += [f"  not known: {words}" for words in entry.trusted]
             lines += [f"  set aside, not counted: {place}" for place in entry.set_aside_places]
             lines += [f"  not counted: shards {first} to {end - 1}" for first, end in entry.missing]
             lines += [f"  fault: {fault}" for fault in entry.faults]
@@ -120,10 +131,15 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
         data = event.data
         if event.type == "attempt-written-off":
             written_off[data["task"]] = max(data["attempt"], written_off.get(data["task"], 0))
+            for book in books.values():
+                book.follow(event)
         elif event.type == "checkpoint-saved":
             sets[str(data["set"])] = data.get("marks") or {}
         elif event.type == "inputs-listed" and (checkpoint := data.get("checkpoint")):  # a set of an earlier job
             sets[str(checkpoint["set"])] = checkpoint.get("marks") or {}
+        elif event.type in ("committers-named", "output-committed", "attempt-ended"):
+            for book in books.values():
+                book.follow(event)
         elif event.type in ("feed-read", "feed-ended"):
             role = data["role"] if event.type == "feed-ended" else data["task"].rpartition(":")[0]
             name = f"{role}.feed.{data['feed']}"
@@ -193,8 +209,13 @@ class _Book:
         self.places: list[str] = []  # of the shards that were set aside
         self.records = array("q")  # by number
         self.fixed: dict[int, int] | array[int] = array("q", [_UNKNOWN]) * table.count if table else {}
-        self.taken_back = 0
+        self.taken_back = self.given_back = 0
         self.restored: list[str] = []
+        # By (task, attempt): done, and in outputs that it has not committed; and those that its program keeps.
+        self.pending: dict[tuple[str, int], RangeSet] = {}
+        self.named: dict[tuple[str, int], RangeSet] = {}  # of attempts that are to commit
+        self.entrusted: dict[tuple[str, int], int] = {}
+        self.trusted: list[str] = []
         self.faults: list[str] = []
 
     def done(self, event: Recorded, *, barred: bool) -> None:
@@ -211,6 +232,12 @@ class _Book:
                 self._fault(event, f"shard {end - 1} is none of the {self.table.total}")
                 continue
             self.counted.add(first, end)
+            if data.get("kept_by") == OUTPUTS:
+                self.pending.setdefault((data["task"], data["attempt"]), RangeSet()).add(first, end)
+            elif data.get("kept_by") == PROGRAM:
+                self.entrusted[data["task"], data["attempt"]] = (
+                    self.entrusted.get((data["task"], data["attempt"]), 0) + end - first
+                )
             if end > len(self.records):
                 self.records.extend(array("q", [_UNKNOWN]) * (end - len(self.records)))
             for number in range(first, end):
@@ -248,6 +275,18 @@ class _Book:
         if stray := back.difference(self.counted):
             self._fault(event, f"shards {stray.to_json()} were returned and had not been counted")
         self.counted.subtract(back)
+        if "task" in event.data:
+            pending = self.pending.get((event.data["task"], event.data["attempt"]), RangeSet())
+            if other := back.difference(pending):
+                self._fault(
+                    event,
+                    f"shards {other.to_json()} were given back by an attempt that had not done them, or had committed",
+                )
+            pending.subtract(back)
+            self.given_back += back.count
+            return
+        for pending in self.pending.values():
+            pending.subtract(back)
         self.taken_back += back.count
         self.restored.append(name or "nothing")
         if name and name not in sets:
@@ -257,6 +296,24 @@ class _Book:
         if forgotten:
             self._fault(
                 event, f"set {name or '(none)'} had not seen shards {forgotten.to_json()}, and they still count"
+            )
+
+    def follow(self, event: Recorded) -> None:
+        """Follow an attempt to its commit or to another end."""
+        data = event.data
+        if event.type == "committers-named":
+            for task, attempt in data["attempts"]:
+                self.named[task, attempt] = self.pending.pop((task, attempt), RangeSet())
+                self.entrusted.pop((task, attempt), None)
+            return
+        key = (data["task"], data["attempt"])
+        if event.type == "output-committed":
+            self.named.pop(key, None)
+        elif ranges := self.named.pop(key, None):
+            self.pending[key] = ranges
+        elif count := self.entrusted.pop(key, 0):
+            self.trusted.append(
+                f"what attempt {key[1]} of {key[0]} made of {count:,} shards is kept where its program has kept it"
             )
 
     def _fault(self, event: Recorded, text: str) -> None:
@@ -280,6 +337,13 @@ class _Book:
             set_aside_places=tuple(self.places),
             taken_back=self.taken_back,
             restored=tuple(self.restored),
+            given_back=self.given_back,
+            dropped=tuple(
+                f"what attempt {attempt} of {task} made of {ranges.count:,} shards: its outputs were not committed"
+                for (task, attempt), ranges in self.pending.items()
+                if ranges
+            ),
+            trusted=tuple(self.trusted),
             faults=tuple(self.faults),
         )
 

@@ -13,6 +13,9 @@ event carries the *mark* (the number of journal entries) that follows it, so tha
 nothing and a missing one is noticed. A mark also names a moment: `marks(at)` are the shards done by then, which are
 those that a checkpoint set has seen.
 
+A shard that is done may still be *pending*: what an attempt made of it is in the outputs that the attempt has yet to commit (`kept_by` of
+its event is OUTPUTS). Once it has committed, the shard is kept; where it ends without that, the shard is *lost*, and is returned.
+
 A shard whose readers keep failing is *set aside*, in every epoch in which it is not done: it is over, and not counted. `failed` has the
 attempts that failed on a shard before that, by its index, since it is the same bytes in every epoch.
 
@@ -40,6 +43,8 @@ RECORDS = "records"  # start and end are indices of records, and so is the size 
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 NAMED = (JSONL, CSV, RECORDIO, TFRECORD)
 TABLE = "table"  # start and end are keys
+# The keeper of the work on a shard. A program says MEMBERS or SERVERS; "": a checkpoint, or the servers of its group.
+OUTPUTS, PROGRAM, MEMBERS, SERVERS = "outputs", "program", "members", "servers"
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -123,6 +128,14 @@ class ShardTable:
         self.total = self.count * options.epochs
         self._orders: dict[int, array[int]] = {}
         self._done, self._aside = RangeSet(), RangeSet()
+        self.pending: dict[str, RangeSet] = {}  # by task: done by its attempt, which has not committed yet
+        self.lost: dict[
+            str, tuple[int, RangeSet]
+        ] = {}  # by task: pending when this attempt ended, and not returned yet
+        self._trusted: Counter[str] = (
+            Counter()
+        )  # by task: shards done by its attempt whose program keeps what it makes of them
+        self._owed = RangeSet()  # returned since they were lost, and not done again
         self._failed: dict[int, list[list[Any]]] = {}  # index -> [task, attempt] of those that failed on it
         self._suspects = RangeSet()  # the numbers of those indexes
         self.set_aside: list[dict[str, Any]] = []  # the shards set aside, as their events name them, and when
@@ -196,6 +209,11 @@ class ShardTable:
             return Shard(number, file.path, kind, borders[piece], borders[piece + 1])
         return Shard(number, file.path, kind, piece, piece + 1)
 
+    @property
+    def owed(self) -> int:
+        """Return the number of shards that were lost with attempts, and are not done again."""
+        return self._owed.count
+
     def remaining(self) -> RangeSet:
         """Return the shards that are neither done nor set aside."""
         return RangeSet([(0, self.total)]).difference(self._done).difference(self._aside)
@@ -231,11 +249,13 @@ class ShardTable:
 
     # -- counting --
 
-    def done(self, task: str, attempt: int, ranges: Any, records: Any = None) -> dict[str, Any] | None:
+    def done(
+        self, task: str, attempt: int, ranges: Any, records: Any = None, kept_by: str = ""
+    ) -> dict[str, Any] | None:
         """Return the part of a report that counts, as the payload of `shards-done`; None where nothing does. `apply` counts it.
 
-        `ranges`: JSON form. `records`: the number of records of each shard (None: unknown), in the order of `ranges`. Raises ValueError
-        on other forms.
+        `ranges`: JSON form. `records`: the number of records of each shard (None: unknown), in the order of `ranges`. `kept_by`: who keeps
+        what was made of them. Raises ValueError on other forms.
         """
         reported = RangeSet.from_json(ranges)
         counts = records_by_number(ranges, reported, records)
@@ -253,6 +273,8 @@ class ShardTable:
         payload["records"] = None if counts is None else [counts[number] for number in accepted]
         if differing := self._differing(payload):
             payload["differing"] = differing  # [number, records at first, records now]
+        if kept_by:
+            payload["kept_by"] = kept_by
         payload["mark"] = self.mark + len(accepted)
         return payload
 
@@ -263,6 +285,25 @@ class ShardTable:
         """
         returned = self._done.difference(RangeSet.from_json(marks))
         return {"input": self.name, "ranges": returned.to_json(), "set": checkpoint, "mark": self.mark + len(returned)}
+
+    def give_back(self, task: str) -> dict[str, Any]:
+        """Return the shards that were lost with an attempt of the task, as the payload of `shards-returned`."""
+        attempt, ranges = self.lost[task]
+        return {
+            "input": self.name, "ranges": ranges.to_json(), "set": None, "task": task, "attempt": attempt,
+            "mark": self.mark + len(ranges),
+        }  # fmt: skip
+
+    def keep(self, task: str) -> None:
+        """Note that the task's attempt has ended well, and has committed its outputs."""
+        self.pending.pop(task, None)
+        self._trusted.pop(task, None)
+
+    def lose(self, task: str, attempt: int) -> int:
+        """Note that an attempt of the task has ended otherwise. Return how many shards it did whose work its program keeps."""
+        if (ranges := self.pending.pop(task, None)) is not None:
+            self.lost[task] = attempt, ranges
+        return self._trusted.pop(task, 0)
 
     def apply(self, kind: str, payload: Mapping[str, Any]) -> None:
         """Apply an event, new or out of the log. One applied already (its mark is not ahead) changes nothing.
@@ -282,7 +323,7 @@ class ShardTable:
         if kind == "shards-done":
             self._count(payload)
         else:
-            self._return(RangeSet.from_json(payload["ranges"]))
+            self._return(RangeSet.from_json(payload["ranges"]), payload.get("task"))
 
     # -- snapshot --
 
@@ -295,6 +336,10 @@ class ShardTable:
             "journal": [_packed(self._journal_firsts), _packed(self._journal_ends), self._forgotten],
             "failed": [[index, attempts] for index, attempts in self._failed.items()],
             "aside": self.set_aside,
+            "pending": {task: ranges.to_json() for task, ranges in self.pending.items()},
+            "lost": {task: [attempt, ranges.to_json()] for task, (attempt, ranges) in self.lost.items()},
+            "owed": self._owed.to_json(),
+            "trusted": dict(self._trusted),
         }
 
     @classmethod
@@ -307,6 +352,12 @@ class ShardTable:
                 table._note_failure(index, attempt)
         for event in value.get("aside", ()):
             table._set_aside(event)
+        for task, ranges in value.get("pending", {}).items():
+            table.pending[task] = RangeSet.from_json(ranges)
+        for task, (attempt, ranges) in value.get("lost", {}).items():
+            table.lost[task] = attempt, RangeSet.from_json(ranges)
+        table._owed = RangeSet.from_json(value.get("owed", []))
+        table._trusted.update(value.get("trusted", {}))
         firsts, ends, forgotten = value["journal"]
         table._journal_firsts, table._journal_ends, table._forgotten = (
             _unpacked("q", firsts),
@@ -322,6 +373,11 @@ class ShardTable:
         ranges = [(first, end) for first, end in payload["ranges"]]
         for first, end in ranges:
             self._done.add(first, end)
+            self._owed.discard(first, end)
+        if payload.get("kept_by") == OUTPUTS:
+            self.pending.setdefault(payload["task"], RangeSet()).update(RangeSet(ranges))
+        elif payload.get("kept_by") == PROGRAM:
+            self._trusted[payload["task"]] += sum(end - first for first, end in ranges)
         self._note(ranges)
         for index, _, records in self._counted(payload):
             if self._records[index] == _UNKNOWN:
@@ -364,8 +420,21 @@ class ShardTable:
             if records is not None:
                 yield self.index(number), number, records
 
-    def _return(self, ranges: RangeSet) -> None:
+    def _return(self, ranges: RangeSet, lost_with: str | None) -> None:
+        """Take back ranges that are done: those lost with an attempt of the task `lost_with`, or (None) those that a restore takes back."""
         self._done.subtract(ranges)
+        if lost_with is not None:
+            self.lost.pop(lost_with, None)
+            self._owed.update(ranges)
+        else:
+            for task, pending in [*self.pending.items()]:
+                pending.subtract(ranges)
+                if not pending:
+                    del self.pending[task]
+            for task, (_, lost) in [*self.lost.items()]:
+                lost.subtract(ranges)
+                if not lost:
+                    del self.lost[task]
         self._note([(~first, ~end) for first, end in ranges.ranges()])
 
     def _note(self, entries: list[Range]) -> None:

@@ -156,8 +156,12 @@ EVENTS: dict[str, Kind] = {
     "warned": _note("{task} will be taken back in {seconds} s", task="text", seconds="seconds", reason="text", figures="map?"),
     "shards-done": _report(
         True, "{shards} of {input} done by {task}", input="text", ranges="list", records="list or none", mark="whole", differing="list?",
+        kept_by="text?",
     ),
-    "shards-returned": _barrier("{shards} of {input} returned", input="text", ranges="list", set="whole or none", mark="whole"),
+    "shards-returned": _barrier(
+        "{shards} of {input} returned{lost}", input="text", ranges="list", set="whole or none", mark="whole",
+        task="text?", attempt="whole?",
+    ),
     "shards-begun": _report(False, "the program of {task} was in the middle of shards when it ended", begun="list"),
     "shard-failed": _note(
         "{task} failed while it read {shard} of {input}, attempt {failures} of {limit} that may", input="text", number="whole",

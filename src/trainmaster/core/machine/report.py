@@ -19,6 +19,7 @@ from trainmaster.core.machine.state import (
     PROMISE,
     SHARD,
     SUCCEEDED,
+    WORK,
     Group,
     Scaling,
     State,
@@ -102,6 +103,14 @@ def losses(state: State) -> list[dict[str, Any]]:
     if checkpoint is not None and is_unreported and job_state(state) == SUCCEEDED:
         detail = f"nothing was written at {checkpoint.path}"
         rows.append({"kind": CHECKPOINT, "detail": detail, "task": "", "attempt": 0, "at": state.at})
+    for table in state.shards.values() if job_state(state) == SUCCEEDED else ():
+        if table.owed:
+            detail = (
+                f"{table.owed:,} shards were lost with attempts that had not committed, and nobody has done them again"
+            )
+            rows.append(
+                {"kind": WORK, "of": f"work {table.name}", "detail": detail, "task": "", "attempt": 0, "at": state.at}
+            )
     aside = [_set_aside(state, row) for table in state.shards.values() for row in table.set_aside]
     return [row | ({"set": newest} if row["kind"] == CHECKPOINT else {}) for row in rows] + aside
 
@@ -119,7 +128,7 @@ def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": kind,
         **{name: row[name] for name in row if name != "what"},
-        **({"of": row["what"]} if kind in (FILES, PROMISE) else {}),
+        **({"of": row["what"]} if kind in (FILES, PROMISE, WORK) else {}),
     }
 
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.input.shards import OUTPUTS, PROGRAM, ShardTable
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import LIVE, NEW, READY, STAGING, STARTING
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.dependencies import stages
-from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, Role, uses
+from trainmaster.core.spec.job import HADOOP, STATIC_INPUTS, Job, Role, uses, writes
 
 # Holds of a container.
 NONE, ASKED, GRANTED = "none", "asked", "granted"
@@ -38,6 +38,7 @@ PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "ki
 LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
 PROMISE = "promise"  # a trouble too: the cluster has not kept what a container was promised
 SHARD = "shard"  # a loss that is no trouble: a shard was set aside
+WORK = "work"  # another one: what an attempt made of the shards that it reported is kept where its program did that
 FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
 
 
@@ -420,10 +421,12 @@ def signal_fields(task: Task, number: str) -> dict[str, str]:
 
 def loss_kind(subject: str) -> str:
     """Return the kind of loss of a trouble, "" where nothing is lost. The subject of lost files is `output NAME` or `checkpoint sets`,
-    that of a promise `promise NAME`.
+    that of a promise `promise NAME`, that of work `work INPUT`.
     """
     if subject.startswith("promise "):
         return PROMISE
+    if subject.startswith("work "):
+        return WORK
     if subject.startswith("output ") or subject == "checkpoint sets":
         return FILES
     return subject if subject in (LOG, CHECKPOINT) else ""
@@ -456,6 +459,27 @@ def populate(state: State, job: Job) -> None:
             for task in list(state.tasks_of(name))[group.requested[name] :]:
                 task.is_spare = True
                 (group.whole if task.whole else group.single)[NEW] -= 1
+
+
+def keeper(state: State, task: Task) -> str:
+    """Return who keeps what the task makes of its shards, where its program does not say; "": a checkpoint, or the servers of its group.
+
+    The outputs of tasks that restart together hold the work of all of them.
+    """
+    job, group = state.known_job, state.groups[task.group]
+    if task.whole and job.checkpoint is not None:
+        return ""
+    if not task.whole and any(job.roles[name].serves for name in group.roles):
+        return ""
+    together = [name for name in group.roles if job.roles[name].restart.scope == "group"] if task.whole else []
+    return OUTPUTS if task.commits or any(writes(job, name) for name in together) else PROGRAM
+
+
+def keeper_of(job: Job, role: str) -> str:
+    """Return who keeps what the first task of a role makes of its shards, as `keeper` does."""
+    state = State()
+    populate(state, job)
+    return keeper(state, state.tasks[f"{role}:0"])
 
 
 def outputs_of(job: Job, role: str, index: int) -> dict[str, Any]:

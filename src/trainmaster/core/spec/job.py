@@ -610,6 +610,11 @@ def keys(of: type[Any] = Job, under: str = "") -> Iterator[Key]:
             yield from keys(meta["of"], f"{path}.NAME." if by_name else f"{path}.")
 
 
+def reads(job: Job, role: str, name: str) -> bool:
+    """Tell whether the tasks of a role read the input of this name."""
+    return any(source.name == name for source in uses(job, role))
+
+
 def uses(job: Job, role: str) -> list[Input]:
     """Return the inputs that the tasks of a role read."""
     return [source for source in job.inputs.values() if (role in source.to if source.to else job.roles[role].counts)]

@@ -88,7 +88,7 @@ class Training:
         self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
         self._rendezvous = Rendezvous(name, self._heard)
         self._apply = self._optimizer.apply
-        inputs.report_at_once()
+        inputs.report_at_once("members")
         self._form()
         if self._is_even:
             self._end_too_late()

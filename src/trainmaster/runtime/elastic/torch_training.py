@@ -86,7 +86,7 @@ class Training:
         self._group: Group | None = None
         self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
         self._alike = self._described()
-        inputs.report_at_once()
+        inputs.report_at_once("members")
         self._round = self._form()
 
     @property
@@ -137,7 +137,7 @@ class Training:
                 if self._outcome == _AGAIN:
                     ahead.extendleft(reversed(current))
                 elif self._outcome == _COMPLETE and not ahead:  # those ahead are in no step yet
-                    inputs.report_at_once()
+                    inputs.report_at_once("members")
                 if self._outcome != _ADDED:
                     current.clear()
         finally:

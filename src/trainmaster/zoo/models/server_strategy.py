@@ -66,7 +66,7 @@ class ServerStrategy:
         self._held = _HeldReports(windows)
         # A custom reader may not like another thread. With tables in this process checkpoints say which shards are done.
         self._can_look_ahead = is_shared and model.parts.custom_data_reader is None
-        inputs.report_at_once()
+        inputs.report_at_once("servers")
 
     @property
     def steps(self) -> int:
