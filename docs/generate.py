@@ -124,6 +124,7 @@ def commands(parent: click.Context, group: click.Group) -> Iterable[click.Contex
 def variables() -> str:
     """The variables that programs have."""
     from trainmaster import frameworks
+    from trainmaster.frameworks import launchers
     from trainmaster.frameworks.variables import VARIABLES
 
     def shown(variables: Iterable[Any]) -> str:
@@ -136,6 +137,15 @@ def variables() -> str:
         parts += [f"## {code(name)}", "", inspect.getdoc(framework) or "", ""]
         if own := getattr(framework, "VARIABLES", ()):
             parts += [shown(own), ""]
+    rows = [(launcher, ", ".join(map(code, names))) for launcher, names in launchers.VARIABLES.items()]
+    parts += [
+        "## Variables of outer launchers",
+        "",
+        inspect.getdoc(launchers) or "",
+        "",
+        table(("launcher", "variables"), rows),
+        "",
+    ]
     return "\n".join(parts)
 
 

@@ -125,9 +125,10 @@ def ship(
     described: Job, job: Job, values: Values, base: Path, environ: Mapping[str, str], where: Backend
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the job's facts on this machine, its `site.json`; and its payload, which is kept in no file."""
+    from trainmaster.frameworks.launchers import without_launchers
     from trainmaster.host.allowance import Allowance
 
-    facts, programs = where.ship(described, job, base, environ)
+    facts, programs = where.ship(described, job, base, without_launchers(environ))
     if where.on_this_machine:
         from trainmaster.host.places import check_sockets
 
