@@ -18,6 +18,7 @@ import re
 from trainmaster.runtime.elsewhere import library, open_binary
 from trainmaster.runtime.formats import is_table
 from trainmaster.runtime.formats.kinds import format_of_file
+from trainmaster.runtime.patterns import matching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,13 +196,11 @@ def _kind(path: str, format_name: str) -> str:
 
 
 def _files(place: str) -> list[str]:
-    import glob
-
     if place.startswith("file://"):
         from urllib.parse import unquote, urlsplit
 
         place = unquote(urlsplit(place).path)
-    places = [place] if os.path.exists(place) else sorted(glob.glob(place, recursive=True))
+    places = matching(place)
     if not places:
         raise FileNotFoundError(f"input {place} matches no file")
     files = []
