@@ -22,7 +22,7 @@ from trainmaster.core.input.splits import File, Listing, joined, visible
 from trainmaster.core.spec.job import COUNTED_LATER, Input
 from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
-from trainmaster.runtime.patterns import fixed_prefix, has_pattern
+from trainmaster.runtime.patterns import fixed_prefix, has_pattern, is_pattern
 from trainmaster.runtime.reading import counted
 
 
@@ -95,7 +95,7 @@ def write_list(listing: Listing, path: str) -> None:
 def mountable(url: str, key: str = "") -> str:
     """Return the path that an input is mounted from. Raises BadInput where the URL is no path, or nothing is there."""
     target = local_path(url)
-    if target is None or (not os.path.exists(target) and has_pattern(target[len(fixed_prefix(target)) :])):
+    if target is None or (not os.path.exists(target) and is_pattern(target)):
         raise BadInput(
             f"{url} cannot be mounted: that takes one path of the machine",
             place=f"{key}: {url}" if key else url,

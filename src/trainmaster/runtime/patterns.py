@@ -29,6 +29,12 @@ def fixed_prefix(place: str, is_folder: Callable[[str], bool] = os.path.isdir) -
         begin = end + 1
 
 
+def is_pattern(place: str, is_folder: Callable[[str], bool] = os.path.isdir) -> bool:
+    """Tell whether a path or URL holds a pattern, and is not all of it the name of a folder."""
+    place = place.rstrip("/") + "/"
+    return has_pattern(place[len(fixed_prefix(place, is_folder)) :])
+
+
 def matching(path: str) -> list[str]:
     """Return the local paths that `path` names: itself, where something is there, else those that it matches."""
     import glob

@@ -12,7 +12,7 @@ import re
 
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.input.splits import Listing
-from trainmaster.runtime.patterns import fixed_prefix, has_pattern
+from trainmaster.runtime.patterns import is_pattern
 
 _MANIFEST = re.compile(r"(?:.*/)?version-(\d+)/manifest-of-(\d+)\.json")
 
@@ -32,9 +32,7 @@ def newest(place: str, origin: str, is_mounted: bool) -> str:
         return place if is_mounted or not os.path.exists(path) else ""
     if version is None:
         return ""
-    folder = place.rstrip("/")
-    is_pattern = has_pattern(f"{folder}/"[len(fixed_prefix(f"{folder}/", is_folder)) :])
-    return place if version < 0 or is_pattern else f"{folder}/**/version-{version}/*"
+    return place if version < 0 or is_pattern(place, is_folder) else f"{place.rstrip('/')}/**/version-{version}/*"
 
 
 def _version_here(path: str, origin: str) -> int | None:
