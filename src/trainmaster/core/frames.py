@@ -91,8 +91,8 @@ class Joiner:
 
 
 def _whole(value: Any) -> Any:
-    """Replace each half of a surrogate pair by a question mark, but for those by which Python carries a byte of a file's name that is not
-    UTF-8 (PEP 383): such a name is the same at both ends.
+    """Replace each half of a surrogate pair by a question mark. Python carries bytes of names that are not UTF-8 in some of the halves
+    (PEP 383): these stay, so a name is the same at both ends.
     """
     if isinstance(value, str):
         return value if value.isascii() else _HALVES.sub("?", value)

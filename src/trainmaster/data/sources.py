@@ -1,10 +1,10 @@
 """List the files that the URL of an input names, with their sizes.
 
 A URL names a file, a folder (all files below it), or holds patterns: `*` and `?` within one part of the path, `[..]` a
-set of letters, `**` any number of folders. A pattern may match a file or again a folder. What exists as it is written is
+set of letters, `**` any number of folders. A pattern may match a file or again a folder. A place that exists as it is written is
 used as it is, so the names of a file and of the folders above it may hold `[` (`runtime.patterns`). Hidden names
 (`core.input.splits.visible`) are left out wherever they are met, unless the URL spells them: a name without patterns, or a
-pattern that begins with the same `_` or `.`. A match that is no file at all (a pipe, a socket, a device, a link to nothing)
+pattern that begins with the same `_` or `.`. A match that is not a file (a pipe, a socket, a device, a link to nothing)
 is an error: opening it may wait for ever, and leaving it out would lose data in silence.
 
 Every part of a path is looked at folder by folder, in the same way on every store; local paths are read by scandir.

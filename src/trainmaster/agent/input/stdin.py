@@ -1,8 +1,8 @@
 """A task's standard input: the named pipe by which a command passes its own on, and whether a program has read of it.
 
-What a program has read is kept nowhere, so no other attempt can have it. The command records in the job's storage how many bytes it has put
-into the pipe; where fewer are in the pipe, some were read, or were lost with an agent or a boot. The pipe stays open as long as the agent
-lives: what an attempt leaves unread is the next one's.
+Nothing keeps the input that a program has read, so no other attempt can have it. The command records in the job's storage how
+many bytes it has put into the pipe. If fewer are in the pipe, some were read, or were lost with an agent or a boot. The pipe
+stays open as long as the agent lives: an attempt finds all that was not read.
 """
 
 from __future__ import annotations

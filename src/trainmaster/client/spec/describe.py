@@ -134,7 +134,7 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
     capabilities = registry.engine(engine).capabilities
     if capabilities.on_this_machine:
         yield from _unused(job)
-        yield from left_out_lines(job, engine, but=OURS)  # no user sets what a job tells its programs
+        yield from left_out_lines(job, engine, skipped=OURS)  # no user sets what a job tells its programs
     else:
         yield from _unshared(job, engine, written)
     if capabilities.without_storage and not job.storage:
@@ -162,15 +162,16 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
             )
 
 
-def left_out_lines(job: Job, engine: str, but: str = "") -> Iterator[str]:
-    """Yield a sentence that names the submitter's variables which the programs do not get, those of the launcher `but` aside."""
+def left_out_lines(job: Job, engine: str, skipped: str = "") -> Iterator[str]:
+    """Yield a sentence that names the submitter's variables which the programs do not get, without those of the launcher `skipped`."""
     passed_on = {name for role in job.roles.values() for name in role.env}
-    groups = set_by_launchers({name: "" for name in os.environ if name not in passed_on})
-    names = [name for launcher in groups if launcher != but for name in groups[launcher]]
+    by_launcher = set_by_launchers({name: "" for name in os.environ if name not in passed_on})
+    groups = {launcher: names for launcher, names in by_launcher.items() if launcher != skipped}
+    names = [name for group in groups.values() for name in group]
     if names and registry.is_on_this_machine(engine):
         yield (
-            f"an outer launcher ({', '.join(launcher for launcher in groups if launcher != but)}) has set {', '.join(names)}, which the "
-            f"programs do not get; to pass one on, name it in a role's env: --env {names[0]}"
+            f"an outer launcher ({', '.join(groups)}) has set {', '.join(names)}, which the programs do not get; "
+            f"to pass one on, name it in a role's env: --env {names[0]}"
         )
 
 

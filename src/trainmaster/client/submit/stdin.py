@@ -6,7 +6,7 @@ The command makes the pipe before the job's master starts, and holds it open for
 before the program is there. At the end of its own stdin it lets go of the pipe once the agent has opened it (the file `opened` says so);
 the program then reads the rest and the end. A command that detaches or dies lets go of it too: the program reads the end.
 
-What was read is kept nowhere, so a program that has read of a pipe or a file, or a terminal to its end, is not started again
+Nothing keeps the input that was read, so a program that has read of a pipe or a file, or a terminal to its end, is not started again
 (`agent.input.stdin`): the command records how much it has passed on. While a terminal is there, the next attempt reads on from it.
 
 A terminal belongs to the shell while the command is in the background. Reading it there would stop the command, so SIGTTIN is ignored and

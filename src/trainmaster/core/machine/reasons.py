@@ -168,7 +168,7 @@ def is_reason(key: Any) -> bool:
 
 
 def is_lasting(key: str, figures: Mapping[str, Any]) -> bool:
-    """Tell whether the next attempt would end so too, or would find nothing where this one found its input."""
+    """Tell whether the next attempt would end in the same way, or would find nothing where this one found its input."""
     return REASONS[key].lasting or bool(figures.get(READ_STDIN))
 
 

@@ -2,7 +2,7 @@
 
 This file is imported where pyarrow is, and run as a script by the program's own interpreter where it is only there, so
 it imports nothing of ours. Bytes become base64; other values that JSON has no form for (times, decimals) become text, and
-floats that are no numbers "NaN", "Infinity" and "-Infinity", as in the JSON of Protocol Buffers.
+floats that are not numbers "NaN", "Infinity" and "-Infinity", as in the JSON of Protocol Buffers.
 
     python rows.py FILE FIRST END     one row a line, of the row groups [FIRST, END), or all that follow where END is empty
 """

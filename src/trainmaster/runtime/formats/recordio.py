@@ -113,7 +113,7 @@ class Writer:
 
     `compressor`: none, snappy, which needs pyarrow, or gzip, which `pyrecordio` writes too, but hangs when it reads it. `chunk`: the bytes
     of records after which a chunk is written; a reader unpacks a chunk at once. The file is there once `close` returned, and complete then;
-    where an exception leaves the `with` block, there is none.
+    an exception that leaves the `with` block leaves no file.
     """
 
     def __init__(self, path: str | PathLike[str], *, compressor: str = "none", chunk: int = CHUNK) -> None:
