@@ -79,7 +79,7 @@ SHAPES = {
 
 def job() -> str:
     """Every key of the job file."""
-    from trainmaster.core.spec.job import Job, keys
+    from trainmaster.core.spec.job import INPUT_KEYS, Job, keys
 
     parts = ["# The job file", (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.", ""]
     sections: dict[str, list[Any]] = {}
@@ -92,6 +92,14 @@ def job() -> str:
             default = "required" if key.required else key.default if " " in key.default else code(key.default)
             rows.append((code(key.path.rpartition(".")[2]), key.doc, key.shape, default))
         parts += [table(("key", "meaning", "shape", "default"), rows), ""]
+        if section == "inputs.NAME":
+            acting = [(code(way), ", ".join(map(code, own))) for way, own in INPUT_KEYS.items()]
+            parts += [
+                "Beside `url`, `as` and `to` these keys act; any other one is refused:",
+                "",
+                table(("as", "keys"), acting),
+                "",
+            ]
     used = {key.shape.removesuffix(" or none") for key in keys() if " | " not in key.shape}
     assert used == set(SHAPES), f"shapes that are not explained, or not used: {used ^ set(SHAPES)}"
     head = 'A shape "or none" takes `none` too. A shape that lists words takes one of these.'
@@ -124,6 +132,7 @@ def commands(parent: click.Context, group: click.Group) -> Iterable[click.Contex
 def variables() -> str:
     """The variables that programs have."""
     from trainmaster import frameworks
+    from trainmaster.frameworks import launchers
     from trainmaster.frameworks.variables import VARIABLES
 
     def shown(variables: Iterable[Any]) -> str:
@@ -136,6 +145,15 @@ def variables() -> str:
         parts += [f"## {code(name)}", "", inspect.getdoc(framework) or "", ""]
         if own := getattr(framework, "VARIABLES", ()):
             parts += [shown(own), ""]
+    rows = [(launcher, ", ".join(map(code, names))) for launcher, names in launchers.VARIABLES.items()]
+    parts += [
+        "## Variables of outer launchers",
+        "",
+        inspect.getdoc(launchers) or "",
+        "",
+        table(("launcher", "variables"), rows),
+        "",
+    ]
     return "\n".join(parts)
 
 

@@ -16,7 +16,6 @@ from trainmaster.core.input.splits import (
     Listing,
     Piece,
     deal_splits,
-    fixed_prefix,
     joined,
     parts,
     split_files,
@@ -24,6 +23,7 @@ from trainmaster.core.input.splits import (
     visible,
 )
 from trainmaster.runtime import reading
+from trainmaster.runtime.patterns import fixed_prefix
 
 listings = st.lists(st.integers(0, 2000), max_size=40).map(
     lambda sizes: [File(f"/d/{i:03}{'.gz' if size % 3 == 0 else ''}", size) for i, size in enumerate(sizes)]
@@ -158,11 +158,17 @@ def test_hidden_names(name: str, data: bool) -> None:
     ("url", "prefix"),
     [
         ("hdfs:///data/*/x.csv", "hdfs:///data/"),
+        ("hdfs://[::1]:8020/data/*/x.csv", "hdfs://[::1]:8020/data/"),
         ("s3://bucket/a/part-?", "s3://bucket/a/"),
+        ("s3://bucket/exp[1]/part-?", "s3://bucket/exp[1]/"),
         ("/data/[ab]/c", "/data/"),
+        ("/data/exp[1]/c", "/data/exp[1]/"),
+        ("/data/exp[1]/bs=[32,64]/a/c?", "/data/exp[1]/bs=[32,64]/a/"),
+        ("/data/exp[1]/[ab]/exp[1]/c", "/data/exp[1]/"),
         ("/data/plain", "/data/"),
         ("x*", ""),
     ],
 )
-def test_the_prefix_ends_before_the_first_pattern(url: str, prefix: str) -> None:
-    assert fixed_prefix(url) == prefix
+def test_the_prefix_ends_before_the_first_pattern_that_is_no_folder(url: str, prefix: str) -> None:
+    folders = ("exp[1]", "bs=[32,64]")
+    assert fixed_prefix(url, lambda place: place.endswith(folders)) == prefix

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import pytest
 from waiting import until
 
@@ -137,3 +140,86 @@ def test_a_question_without_a_mark_is_seen_on_a_terminal(tmp_path: Path, home) -
     finally:
         status = terminal.end()
     assert status == 0
+
+
+def program(text: str) -> list[str]:
+    return [
+        "--",
+        sys.executable,
+        "-c",
+        f"import os, sys, time; first = os.environ['TRAINMASTER_ATTEMPT'] == '1'; {text}",
+    ]
+
+
+READ_AND_FAIL = "line = sys.stdin.readline(); first and sys.exit(3); print('got', line, sys.stdin.read())"
+READER_WITH_A_PEER = """
+if [ $TRAINMASTER_INDEX = 0 ]; then read line; echo got $line > has-read; sleep 60; fi
+until [ -e has-read ]; do sleep 0.1; done; exit 5
+"""
+READ_AND_LOSE_ITS_AGENT = (
+    "line = sys.stdin.readline(); first and os.kill(os.getppid(), 9); first and time.sleep(60); print('got', line)"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "reason"),
+    [
+        (["--", sys.executable, "-"], b"import sys; sys.exit(3)", "exited with status 3, and had read from its stdin"),
+        (["--", "bash", "-s"], b"exit 3\n", "exited with status 3, and had read from its stdin"),
+        (program(READ_AND_FAIL), b"1\n2\n3\n", "exited with status 3, and had read from its stdin"),
+        (program(READ_AND_FAIL), b"1\n" * 500_000, "exited with status 3, and had read from its stdin"),
+        (program(READ_AND_LOSE_ITS_AGENT), b"1\n2\n3\n", "has no stdin any more"),
+        (
+            ["-n", "2", "--stdin", "worker:0", "--set", "roles.worker.restart.scope=group", "--", "sh", "-c", READER_WITH_A_PEER],
+            b"1\n2\n3\n",
+            "worker:0 has no stdin any more",
+        ),
+    ],
+    ids=["a-program", "a-script", "in-the-middle", "more-than-a-pipe-holds", "its-agent-dies", "a-peer-fails"],
+)  # fmt: skip
+def test_a_program_that_has_read_its_stdin_is_not_started_again_without_it(
+    tmp_path: Path, home, words: list[str], stdin: bytes, reason: str
+) -> None:
+    done = tm("run", *words, cwd=tmp_path, stdin=stdin)
+    assert done.returncode not in (0, 2), done.stderr
+    assert reason in done.stderr.decode()
+    assert b"got  " not in done.stdout
+    job = next((home.state / "jobs").iterdir()).name
+    again = tm("retry", job, cwd=tmp_path, stdin=None)
+    assert again.returncode == 2
+    assert f"a program of {job} read from the stdin of its command" in again.stderr.decode()
+
+
+def test_a_program_that_left_its_stdin_unread_finds_it_when_it_starts_again(tmp_path: Path, home) -> None:
+    done = tm(
+        "run", *program("first and sys.exit(1); print(len(sys.stdin.read()))"), cwd=tmp_path, stdin=b"1\n" * 500_000
+    )
+    assert (done.returncode, done.stdout) == (0, b"1000000\n"), done.stderr
+    assert b"after 1 restart" in done.stderr
+
+
+def test_a_job_whose_program_read_nothing_can_be_retried(tmp_path: Path, home) -> None:
+    """As in a shell's loop that reads a list: the command reads the rest of it, and the program does not."""
+    done = tm("run", "--set", "roles.worker.restart.scope=never", "--", "false", cwd=tmp_path, stdin=b"the\nlist\n")
+    assert done.returncode == 1, done.stderr
+    job = next((home.state / "jobs").iterdir()).name
+    assert b"stdin" not in tm("retry", job, cwd=tmp_path, stdin=None).stderr
+
+
+def test_a_job_that_is_taken_up_after_a_boot_does_not_begin_its_stdin_anew(tmp_path: Path, home) -> None:
+    """All processes are gone, and with them what lay in the runtime directory."""
+    words = program("first or sys.exit(0); sys.stdin.readline(); open('has-read', 'w').close(); time.sleep(120)")
+    with subprocess.Popen([*TM, "run", *words], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdin is not None
+        run.stdin.write(b"1\n2\n")
+        run.stdin.close()
+        until(lambda: (tmp_path / "has-read").is_file())
+        while processes := leftovers.marked(home.mark, [tmp_path]):
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+    job = next((home.state / "jobs").iterdir()).name
+    shutil.rmtree(next(home.runtime.glob(f"*/{job}")))
+    done = tm("attach", job, cwd=tmp_path, stdin=None)
+    assert done.returncode not in (0, 2), done.stderr
+    assert b"has no stdin any more" in done.stderr

@@ -41,6 +41,7 @@ from typing import Any
 from trainmaster.agent.attempt.materials import Materials
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.workplace import Workplace
+from trainmaster.agent.input.stdin import record_path
 from trainmaster.agent.link.channel import STAY, Link
 from trainmaster.agent.link.programs import Credentials, Programs
 from trainmaster.agent.output import shipping, spool
@@ -129,7 +130,7 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
         job=spec["job_id"], task=spec["task"], serial=int(spec["serial"]), on_this_machine=bool(spec.get("on_this_machine")),
         memory_limit=str(spec.get("memory_limit") or ""),
         logs=os.path.join(local_path(spec["storage"]) or directory or os.path.join(runtime, "spool"), "logs", name),
-        workplace=Workplace(work, private), programs=programs, allowance=allowance,
+        workplace=Workplace(work, private, record_path(directory or "", spec["task"])), programs=programs, allowance=allowance,
         materials=Materials(spec["job_id"], spec["task"], private, _cache(spec)),
         environ=_environ(spec), environment=spec.get("environment") or "", secrets=dict(spec.get("secrets") or {}),
         report=agent.channel.report, send=agent.channel.ask, acknowledged=agent.channel.outbox.acknowledged, sample=agent.channel.sample,

@@ -10,6 +10,7 @@ queued for all of them. A content goes ahead of the order that names it by its d
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 LIMIT = 16 * 1024  # characters; as UTF-8 with JSON escapes at most 4 bytes each stay within a 64 KiB frame
+_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 WHOLE_LIMIT = 64 * 1024 * 1024  # characters of a message put together
 
 
@@ -89,9 +91,11 @@ class Joiner:
 
 
 def _whole(value: Any) -> Any:
-    """Replace each half of a surrogate pair, which UTF-8 cannot carry, by a question mark."""
+    """Replace each half of a surrogate pair by a question mark. Python carries bytes of names that are not UTF-8 in some of the halves
+    (PEP 383): these stay, so a name is the same at both ends.
+    """
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        return value if value.isascii() else _HALVES.sub("?", value)
     if isinstance(value, list):
         return [_whole(element) for element in value]
     if isinstance(value, dict):

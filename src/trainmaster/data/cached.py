@@ -93,6 +93,10 @@ def _cached_folder(listing: Listing, cache: str, name: str) -> str:
     rows = [f"{file.path}\0{file.size}\0{file.stamp}" for file in listing.files]
     with _locked(cache, "\n".join(rows)) as folder:
         download(listing, str(folder / name))
+        if local_path(listing.prefix) is None:  # as above
+            for path in (folder / name).rglob("*"):
+                if path.is_file():
+                    path.chmod(0o755)
     return str(folder / name)
 
 

@@ -1,11 +1,11 @@
 """List the files that the URL of an input names, with their sizes.
 
 A URL names a file, a folder (all files below it), or holds patterns: `*` and `?` within one part of the path, `[..]` a
-set of letters, `**` any number of folders. A pattern may match a file or again a folder. A path that exists
-as it is written is used as it is, so a name that holds `[` can be used. Hidden names (`core.input.splits.visible`) are left
-out wherever they are met, unless the URL spells them: a name without patterns, or a pattern that begins with the same
-`_` or `.`. A match that is no file at all (a pipe, a socket, a device, a link to nothing) is an error: opening it may wait
-for ever, and leaving it out would lose data in silence.
+set of letters, `**` any number of folders. A pattern may match a file or again a folder. A place that exists as it is written is
+used as it is, so the names of a file and of the folders above it may hold `[` (`runtime.patterns`). Hidden names
+(`core.input.splits.visible`) are left out wherever they are met, unless the URL spells them: a name without patterns, or a
+pattern that begins with the same `_` or `.`. A match that is not a file (a pipe, a socket, a device, a link to nothing)
+is an error: opening it may wait for ever, and leaving it out would lose data in silence.
 
 Every part of a path is looked at folder by folder, in the same way on every store; local paths are read by scandir.
 `stores` tells which library opens what.
@@ -18,10 +18,11 @@ import re
 from fnmatch import translate
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.input.splits import File, Listing, fixed_prefix, has_pattern, joined, visible
+from trainmaster.core.input.splits import File, Listing, joined, visible
 from trainmaster.core.spec.job import COUNTED_LATER, Input
 from trainmaster.data.store.stores import Entry, Store, local_path, store_for
 from trainmaster.log.storage import draft_of, storage_failed
+from trainmaster.runtime.patterns import fixed_prefix, has_pattern, is_pattern
 from trainmaster.runtime.reading import counted
 
 
@@ -94,7 +95,7 @@ def write_list(listing: Listing, path: str) -> None:
 def mountable(url: str, key: str = "") -> str:
     """Return the path that an input is mounted from. Raises BadInput where the URL is no path, or nothing is there."""
     target = local_path(url)
-    if target is None or has_pattern(target):
+    if target is None or (not os.path.exists(target) and is_pattern(target)):
         raise BadInput(
             f"{url} cannot be mounted: that takes one path of the machine",
             place=f"{key}: {url}" if key else url,
@@ -132,15 +133,21 @@ def _list_place(place: str) -> Listing:
         prefix = f"{parent}/"
         if (file := store.look(name)) is not None:
             return Listing(prefix, (_with_prefix(prefix, file),))
-        if any(entry.folder and entry.name == name for entry in store.entries("")):
+        if is_folder(plain):
             return _below(store, f"{prefix}{name}/", name)
     if not has_pattern(plain):
         store = store_for(plain or "/")
         return _below(store, f"{plain}/", "")
-    prefix = fixed_prefix(plain)
+    prefix = fixed_prefix(plain, is_folder)
     store = store_for(prefix.rstrip("/") if not prefix.endswith("://") else prefix)
     matching = _matching_files(store, "", plain[len(prefix) :].split("/"))
     return Listing(prefix, tuple(sorted({_with_prefix(prefix, file) for file in matching}, key=lambda file: file.path)))
+
+
+def is_folder(place: str) -> bool:
+    """Tell whether a path or URL is the name of a folder."""
+    parent, _, name = place.rpartition("/")
+    return any(entry.folder and entry.name == name for entry in store_for(parent or "/").entries(""))
 
 
 def _below(store: Store, prefix: str, folder: str) -> Listing:

@@ -2,8 +2,8 @@
 
 In: `feed` writes the records of a task's pieces, epoch after epoch. The pipe is the only buffer: a program that reads
 slowly makes us wait, one that closes its input early has had enough, which is no error. With `shuffle` the pieces are
-dealt in a random order and their records drawn from a buffer of `buffer` records (as tf.data and WebDataset do); the order
-follows from (seed, epoch) alone, so it can be repeated.
+dealt in a random order and their records drawn from a buffer of `buffer` records (as tf.data and WebDataset do); a file
+of `format: bytes` has no records, and stays whole. The order follows from (seed, epoch) alone, so it can be repeated.
 
 Out: `Parts` cuts a program's output into files of about one size, at the ends of records; they are committed with
 its attempt.
@@ -22,7 +22,7 @@ from typing import TypeVar
 import attrs
 
 from trainmaster.core.input.splits import Piece
-from trainmaster.data.formats.formats import format_of, records
+from trainmaster.data.formats.formats import BYTES, format_of, records
 from trainmaster.data.store.transfer import Stopped, writing
 
 T = TypeVar("T")
@@ -101,7 +101,8 @@ def _epoch(
     for i in range(len(dealt) - 1, 0, -1):  # Fisher and Yates
         j = int(draw() * (i + 1))
         dealt[i], dealt[j] = dealt[j], dealt[i]
-    return shuffled(_read(dealt, sizes, name, python), draw, buffer)
+    records_in_order = _read(dealt, sizes, name, python)
+    return records_in_order if name == BYTES else shuffled(records_in_order, draw, buffer)
 
 
 def _read(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.frameworks.contract import Framework, Placement
 
 GROUP = "trainmaster.frameworks"
-_NOT_FRAMEWORKS = frozenset({"contract", "variables"})
+_NOT_FRAMEWORKS = frozenset({"contract", "launchers", "variables"})
 
 
 def names() -> list[str]:

@@ -139,7 +139,7 @@ VARIABLES = (
     Variable(
         "TORCHELASTIC_ERROR_FILE",
         "where a program that torch's `record` wraps, or torchrun, writes its exception as JSON, which is read for the job's end; not set "
-        "where the job or its submitter sets it",
+        "where the job sets it",
         "/tmp/trainmaster-1000/.../errors-1-0.json",
         agent=True,
     ),

@@ -437,7 +437,7 @@ class _Builder:
             prefix = ("inputs", name)
             set_key((*prefix, "url"), urls[0] if len(urls) == 1 else urls, setting)
             set_key((*prefix, "as"), mode, strategy)
-            if path != name:
+            if path != name and mode == "download":
                 set_key((*prefix, "local"), path, setting)
             if mode == "list" and flag(table["placeholder.whole.enable"]):
                 set_key((*prefix, "split"), "whole", table["placeholder.whole.enable"])

@@ -18,6 +18,7 @@ import re
 from trainmaster.runtime.elsewhere import library, open_binary
 from trainmaster.runtime.formats import is_table
 from trainmaster.runtime.formats.kinds import format_of_file
+from trainmaster.runtime.patterns import matching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ TABLE = "table"  # start and end are keys; of one that is read whole they mean n
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark; Hadoop drops it too
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _COUNTED = re.compile(r"records://(?P<count>[1-9]\d*)(?:/(?P<size>[1-9]\d*))?(?:\?epochs=(?P<epochs>\d+))?")
+MOST_SHARDS = 2**20  # of an input that is cut by a number of records: the master keeps each in its memory
 _SHARDS = 1000  # into which an input of records is cut where its URL does not say the size of one
 
 
@@ -143,8 +145,8 @@ class Reader:
         import importlib
 
         with importlib.import_module(module).open(file, "rb") as unpacked:
-            for line in unpacked:
-                yield _stripped(line)
+            for number, line in enumerate(unpacked):
+                yield _stripped(line if number else line.removeprefix(_MARK))
 
     def _rows(self, path: str, groups: range | None) -> Iterator[dict[str, Any]]:
         table = library("pyarrow.parquet", path).ParquetFile(self._open(path))
@@ -173,13 +175,19 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
 def counted(url: str) -> tuple[int, int, int]:
     """Return the records of `records://COUNT/SIZE`, those of a shard, and the epochs that the job has told its program (0: it has not).
 
-    Raises ValueError for any other text.
+    Raises ValueError for any other text, and where there would be too many shards.
     """
     parts = _COUNTED.fullmatch(url)
     if parts is None:
         raise ValueError(f"{url} is not records://COUNT or records://COUNT/SIZE")
     count = int(parts["count"])
-    return count, int(parts["size"] or max(1, count // _SHARDS)), int(parts["epochs"] or 0)
+    size = int(parts["size"] or max(1, count // _SHARDS))
+    if count > MOST_SHARDS * size:
+        least = -(-count // MOST_SHARDS)
+        raise ValueError(
+            f"{url} makes {-(-count // size):,} shards, more than {MOST_SHARDS:,}: a shard needs {least:,} records or more"
+        )
+    return count, size, int(parts["epochs"] or 0)
 
 
 def _kind(path: str, format_name: str) -> str:
@@ -195,13 +203,11 @@ def _kind(path: str, format_name: str) -> str:
 
 
 def _files(place: str) -> list[str]:
-    import glob
-
     if place.startswith("file://"):
         from urllib.parse import unquote, urlsplit
 
         place = unquote(urlsplit(place).path)
-    places = [place] if os.path.exists(place) else sorted(glob.glob(place, recursive=True))
+    places = matching(place)
     if not places:
         raise FileNotFoundError(f"input {place} matches no file")
     files = []

@@ -40,6 +40,7 @@ from trainmaster.agent.output.spool import Spool, tail
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
+from trainmaster.core.machine.reasons import READ_STDIN
 from trainmaster.host.allowance import signal_name, signal_number
 
 if TYPE_CHECKING:
@@ -231,6 +232,8 @@ class Attempt:
         order, site = self._order, self.place.workplace
         await self.place.threads.idle()
         self._check_promises()
+        if site.stdin.was_read():
+            raise AttemptFailed("stdin-gone")
         # Records printed to stdout are kept in the task's own directory, because the programs' directory may be shared.
         folders = {"stream": site.work, "upload": ""}
         self._outputs = {
@@ -375,7 +378,7 @@ class Attempt:
             secrets=self.place.secret_values,
             copies=[f"{self.place.task}.{n}" for n in range(len(launch.copies))] if len(launch.copies) > 1 else ("",),
         )  # fmt: skip
-        stdin = self.place.workplace.stdin() if began and records.stdin is None else None
+        stdin = self.place.workplace.stdin.open() if began and records.stdin is None else None
         try:
             warm = self._warm if began and self._start["warm"] else None
             self._program = await programs_of.start(
@@ -389,8 +392,6 @@ class Attempt:
         finally:
             output.started()
             records.forked()
-            if stdin is not None:
-                os.close(stdin)
         self.place.mark(self._program.pids)
         self.place.exceeded(None)  # forgets earlier kills
         if began:
@@ -632,6 +633,8 @@ class Attempt:
             fields["reached"] = dict(self._progress.best)
         if outcome is not None:
             fields |= {"status": outcome.status, "signal": outcome.signal, "elapsed": self._elapsed(self._over_at)}
+            if self.place.workplace.stdin.was_read() and self.course.failed_alone(outcome.well):
+                fields["figures"] = {**failure.figures, READ_STDIN: True}
         return fields
 
     async def _last_lines(self) -> list[str]:

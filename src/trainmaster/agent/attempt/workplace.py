@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.agent.attempt.failure import AttemptFailed
+from trainmaster.agent.input.stdin import Stdin
 from trainmaster.core.errors import BadInput
 from trainmaster.data.store.trees import remove
 
@@ -31,10 +32,11 @@ _PLACE = re.compile(r"\{(files|cwd|work|address|port:[A-Za-z0-9_.-]+)\}")
 
 
 class Workplace:
-    """One task's place in this container. `work` is its own directory, `private` its folder for our files."""
+    """One task's place in this container. `work` is its own directory, `private` its folder for our files, `stdin_record` as in `Stdin`."""
 
-    def __init__(self, work: str, private: str) -> None:
+    def __init__(self, work: str, private: str, stdin_record: str = "") -> None:
         self.work, self.private = work, private
+        self.stdin = Stdin(f"{private.removesuffix('.d')}.stdin", stdin_record)
         self.cwd = work
         self.attempt = 0
         self.ports: dict[str, int] = {}
@@ -132,6 +134,7 @@ class Workplace:
         return ":".join(f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in self._memory)
 
     def release(self) -> None:
+        self.stdin.close()
         while self._memory:
             os.close(self._memory.pop())
         if self._reserved is not None:
@@ -152,19 +155,6 @@ class Workplace:
     @property
     def files(self) -> str:
         return os.path.join(self.private, f"files-{self.attempt}")
-
-    def stdin(self) -> int | None:
-        """Open the named pipe by which a command passes its stdin on to the task; None where there is none."""
-        path = f"{self.private.removesuffix('.d')}.stdin"
-        try:
-            pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        os.set_blocking(pipe, True)
-        os.close(
-            os.open(f"{path}.opened", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        )  # the command may now close its end
-        return pipe
 
     def filled(self, text: str, address: str) -> str:
         """Return `text` with its places filled in."""

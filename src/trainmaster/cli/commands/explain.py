@@ -27,6 +27,7 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
     """
     import attrs
 
+    from trainmaster.client.spec.describe import left_out_lines
     from trainmaster.client.spec.settings import explain
     from trainmaster.client.submit.preview import thread_lines, thread_shares
     from trainmaster.words.text import columns
@@ -37,6 +38,8 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
         print_json([attrs.asdict(row) for row in rows])
         return
     for line in columns([(row.key, row.value, row.origin) for row in rows], ("KEY", "VALUE", "FROM")):
+        click.echo(line)
+    for line in left_out_lines(description.job, description.engine):
         click.echo(line)
     for line in thread_lines(thread_shares(description.job, description.engine)):
         click.echo(line)

@@ -17,6 +17,7 @@ from trainmaster.core.machine.state import keeper_of
 from trainmaster.core.spec.job import COPIED, COUNTED_LATER, SHARED, Job, uses
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
+from trainmaster.frameworks.launchers import OURS, set_by_launchers
 
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
 _SCRIPT = re.compile(r"[\w./-]+\.[A-Za-z]\w*")  # the first argument of an interpreter that names a file; 0.5 is none
@@ -135,6 +136,7 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
     capabilities = registry.engine(engine).capabilities
     if capabilities.on_this_machine:
         yield from _unused(job)
+        yield from left_out_lines(job, engine, skipped=OURS)  # no user sets what a job tells its programs
     else:
         yield from _unshared(job, engine, written)
     if capabilities.without_storage and not job.storage:
@@ -165,6 +167,19 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
                 f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
                 "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
             )
+
+
+def left_out_lines(job: Job, engine: str, skipped: str = "") -> Iterator[str]:
+    """Yield a sentence that names the submitter's variables which the programs do not get, without those of the launcher `skipped`."""
+    passed_on = {name for role in job.roles.values() for name in role.env}
+    by_launcher = set_by_launchers({name: "" for name in os.environ if name not in passed_on})
+    groups = {launcher: names for launcher, names in by_launcher.items() if launcher != skipped}
+    names = [name for group in groups.values() for name in group]
+    if names and registry.is_on_this_machine(engine):
+        yield (
+            f"an outer launcher ({', '.join(groups)}) has set {', '.join(names)}, which the programs do not get; "
+            f"to pass one on, name it in a role's env: --env {names[0]}"
+        )
 
 
 def _unshared(job: Job, engine: str, written: Collection[tuple[str, ...]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import attrs
 from trainmaster.client.jobs.backend import Backend
 from trainmaster.client.jobs.places import URL
 from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.job import HADOOP, Job
+from trainmaster.core.spec.job import HADOOP, INPUT_KEYS, Input, Job, idle_keys
 from trainmaster.engines.promises import check_images
 from trainmaster.engines.registry import engine, is_mount
 from trainmaster.runtime.folders import reason_unwritable
@@ -108,6 +108,7 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
 
     for name, source in job.inputs.items():
         check_table(source, where.on_this_machine)
+        _check_keys(source)
         if is_mount(source.urls[0], where.engine) or is_table(source.location):
             continue
         if source.format.startswith(HADOOP) or source.options:
@@ -126,6 +127,16 @@ def _check_inputs(job: Job, where: Backend, described: Job) -> None:
             from trainmaster.data.sources import list_input
 
             list_input(source)
+
+
+def _check_keys(source: Input) -> None:
+    """Raise BadInput for a key that does nothing for the `as` of its input: it was meant to do something."""
+    for key in idle_keys(source):
+        ways = [way for way, keys in INPUT_KEYS.items() if key in keys]
+        raise BadInput(
+            f"{key} does nothing for an input as: {source.as_}", place=f"inputs.{source.name}.{key}",
+            mend=f"leave it out; it acts on an input as: {' or '.join(ways)}", anchor="idle-key",
+        )  # fmt: skip
 
 
 def check_files(job: Job, base: Path) -> None:

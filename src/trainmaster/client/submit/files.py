@@ -6,7 +6,6 @@ and our own state: a job that is submitted from above it must not ship the logs 
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from trainmaster.client.jobs.places import state_dir
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import Job
 from trainmaster.core.spec.quantities import format_bytes, format_count
+from trainmaster.runtime.patterns import has_pattern, matching
 
 if TYPE_CHECKING:
     from trainmaster.data.archives import Member
@@ -132,7 +132,7 @@ def _local_places(job: Job, base: Path) -> Iterator[str]:
     for url in filter(None, urls):
         if (path := local_path(url)) is not None:
             absolute = os.path.join(base, os.path.expanduser(url)) if "://" not in url else path
-            yield from glob.glob(absolute, recursive=True) if glob.has_magic(absolute) else [absolute]
+            yield from matching(absolute) if has_pattern(absolute) else [absolute]
 
 
 def _ours() -> list[str]:

@@ -17,7 +17,7 @@ from trainmaster.client.submit.checks import check
 from trainmaster.client.submit.files import much_shipped, shipped_files
 from trainmaster.client.submit.requests import requests
 from trainmaster.client.submit.submit import place
-from trainmaster.core.spec.job import COPIED, HADOOP, SUCCEEDED, Environment, Input, Job, uses
+from trainmaster.core.spec.job import COPIED, HADOOP, INPUT_KEYS, SUCCEEDED, Environment, Input, Job, uses
 from trainmaster.core.spec.quantities import format_bytes, format_count
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.threads import VARIABLES as THREADS
@@ -171,14 +171,18 @@ def _stream_parts(source: Input, listing: Listing, readers: list[str]) -> dict[s
 
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job as a user would write it: a fixed number of replicas is a number."""
+    """Return the job as a user would write it: a fixed number of replicas is a number, and an input has the keys that act on it."""
     roles = {
         name: {**role, "replicas": role["replicas"]["min"]}
         if role["replicas"]["min"] == role["replicas"]["max"]
         else role
         for name, role in job["roles"].items()
     }
-    written: dict[str, Any] = readable({**job, "roles": roles})
+    inputs = {
+        name: {key: value for key, value in source.items() if key in ("url", "as", "to", *INPUT_KEYS[source["as"]])}
+        for name, source in job["inputs"].items()
+    }
+    written: dict[str, Any] = readable({**job, "roles": roles, "inputs": inputs})
     return written
 
 

@@ -4,8 +4,10 @@
 
 The command makes the pipe before the job's master starts, and holds it open for reading and writing, so nothing that is written is lost
 before the program is there. At the end of its own stdin it lets go of the pipe once the agent has opened it (the file `opened` says so);
-the program then reads the rest and the end. A command that detaches or dies lets go of it too: the program reads the end. Each attempt
-of the task goes on where the one before it stopped.
+the program then reads the rest and the end. A command that detaches or dies lets go of it too: the program reads the end.
+
+Nothing keeps the input that was read, so a program that has read of a pipe or a file, or a terminal to its end, is not started again
+(`agent.input.stdin`): the command records how much it has passed on. While a terminal is there, the next attempt reads on from it.
 
 A terminal belongs to the shell while the command is in the background. Reading it there would stop the command, so SIGTTIN is ignored and
 the thread waits until the command is in the foreground again.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import stat
 import threading
@@ -33,16 +36,18 @@ class Stdin:
 
     def __init__(self, task: str, source: int = 0) -> None:
         self.task, self._source = task, source
-        self._pipe, self._opened = -1, ""
+        self._pipe, self._opened, self._record = -1, "", ""
 
     def prepare(self, job: str) -> None:
         """Make the named pipe of a job whose master has not started yet."""
-        from trainmaster.host.places import job_dir
+        from trainmaster.agent.input.stdin import record_path
+        from trainmaster.host.places import job_dir, job_storage
 
+        self._record = record_path(str(job_storage(job)), self.task)
         path = str(job_dir(job) / f"{self.task.replace(':', '-')}.stdin")
         self._opened = f"{path}.opened"
         os.mkfifo(path, 0o600)
-        self._pipe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def begin(self) -> None:
         """Read and pass on, in a thread, from now on. The job has been submitted: nothing is forked any more."""
@@ -54,13 +59,30 @@ class Stdin:
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
-            while data := self._read():
-                while data:
-                    data = data[os.write(self._pipe, data) :]
+            self._pass_on()
         pause = threading.Event()
         while not os.path.exists(self._opened):
             pause.wait(AGAIN)
         os.close(self._pipe)
+
+    def _pass_on(self) -> None:
+        """Write all that there is to read into the pipe. After each write, the pipe had no more than what is recorded."""
+        total, is_terminal = 0, os.isatty(self._source)
+        room = select.poll()
+        room.register(self._pipe, select.POLLOUT)
+        while data := self._read():
+            while data:
+                room.poll()
+                written = os.write(self._pipe, data)
+                data, total = data[written:], total + written
+                if not is_terminal:
+                    self._note(total)
+        self._note(total)
+
+    def _note(self, total: int) -> None:
+        if total:
+            with open(os.open(self._record, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(b"%d" % total)
 
     def _read(self) -> bytes:
         pause = threading.Event()

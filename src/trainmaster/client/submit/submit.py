@@ -125,9 +125,10 @@ def ship(
     described: Job, job: Job, values: Values, base: Path, environ: Mapping[str, str], where: Backend
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the job's facts on this machine, its `site.json`; and its payload, which is kept in no file."""
+    from trainmaster.frameworks.launchers import without_launchers
     from trainmaster.host.allowance import Allowance
 
-    facts, programs = where.ship(described, job, base, environ)
+    facts, programs = where.ship(described, job, base, without_launchers(environ))
     if where.on_this_machine:
         from trainmaster.host.places import check_sockets
 
@@ -181,6 +182,7 @@ def _undo(storage: Path, key: str, name: str) -> None:
 
 def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] = lambda name: None) -> str:
     """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id. See `submit`."""
+    from trainmaster.agent.input.stdin import has_been_read
     from trainmaster.core.spec.reading import job_from
 
     storage = job_storage(job)
@@ -189,6 +191,11 @@ def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] 
     if "cwd" not in site:
         raise BadInput(
             f"{job} was submitted from another machine, and its files are there", mend=f"tm retry {job} there", anchor="job-elsewhere"
+        )  # fmt: skip
+    if has_been_read(str(storage)):
+        raise BadInput(
+            f"a program of {job} read from the stdin of its command, and what it read is kept nowhere",
+            mend="start it again with the same input: ... | tm run ...", anchor="no-stdin",
         )  # fmt: skip
     try:
         described = job_from(json.loads((storage / JOB_FILE).read_bytes()))

@@ -18,7 +18,7 @@ from trainmaster.core.decide.limits import GROWTH_BACKOFF, SETTLE, SOON, UNTIMED
 from trainmaster.core.decide.poison import shard_failure
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
-from trainmaster.core.machine.reasons import REASONS, final_state, is_from_outside, is_reason, words
+from trainmaster.core.machine.reasons import REASONS, final_state, is_from_outside, is_lasting, is_reason, words
 from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, unit_of
 from trainmaster.core.machine.units import TASK, Unit
 
@@ -206,7 +206,7 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
         last = words(cause["reason"], {**cause["figures"], "task": task.key, "role": task.role})
         figures = {"restarts": restart.total, "last": last, "job": state.id}
         cause = {**cause, "reason": "restarts-exhausted", "figures": figures}
-    again = within and restart.scope != "never" and not REASONS[cause["reason"]].lasting
+    again = within and restart.scope != "never" and not is_lasting(cause["reason"], cause["figures"])
     seed = f"{state.id}/{unit.text}/{task.attempt}"
     wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"] if counted else 0, seed)
     fact: dict[str, Any] = {

@@ -162,16 +162,6 @@ def split_urls(text: str) -> list[str]:
     return [url for part in re.split(r",(?![^{}]*\})", text) if (url := part.strip())]
 
 
-def fixed_prefix(url: str) -> str:
-    """Return the part of a pattern before its first path segment with `*`, `?` or `[`; it ends with "/" where there is one."""
-    first = next((i for i, letter in enumerate(url) if letter in "*?["), len(url))
-    return url[: url.rfind("/", 0, first) + 1]
-
-
-def has_pattern(text: str) -> bool:
-    return any(letter in text for letter in "*?[")
-
-
 def _level(loads: Iterable[int], amount: int) -> int:
     """Return the height to which `amount` fills the valleys between `loads`, rounded up."""
     heap = list(loads)

@@ -16,6 +16,7 @@ import attrs
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.quantities import format_bytes, format_seconds
 
+READ_STDIN = "read_stdin"  # a figure of any end: the program had read of what its command passed on to it
 PROGRAM, ENGINE, US, USER = "program", "engine", "us", "user"
 
 # Ranks of a reason as the root cause of an incident; lower is nearer to the root.
@@ -69,6 +70,10 @@ REASONS: dict[str, Reason] = {
     "not-executable": Reason(
         PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]", lasting=True,
         advice="chmod +x it, or name its interpreter",
+    ),
+    "stdin-gone": Reason(
+        USER, True, "has no stdin any more: what its command passed on was read before, or is lost", lasting=True,
+        advice="begin again with the same input, or give it as a file",
     ),
     "stalled": Reason(PROGRAM, True, "made no progress[ for {seconds}]", _ERROR, advice="raise timeouts.stall if that is usual"),
     "hung-after-peer-finished": Reason(
@@ -162,6 +167,11 @@ def is_reason(key: Any) -> bool:
     return isinstance(key, str) and key in REASONS
 
 
+def is_lasting(key: str, figures: Mapping[str, Any]) -> bool:
+    """Tell whether the next attempt would end in the same way, or would find nothing where this one found its input."""
+    return REASONS[key].lasting or bool(figures.get(READ_STDIN))
+
+
 def is_from_outside(key: str, figures: Mapping[str, Any]) -> bool:
     """Tell whether somebody killed the program: no program ends itself by these signals."""
     return key == "signal" and figures.get("name") in ("SIGKILL", "SIGTERM")
@@ -176,7 +186,10 @@ def final_state(key: str) -> str:
 def words(key: str, figures: Mapping[str, Any]) -> str:
     """Return the reason in words, e.g. "used 512 MiB of 256 MiB and was killed"."""
     reason = REASONS.get(key)
-    return key if reason is None else _fill(reason.text, figures)
+    text = key if reason is None else _fill(reason.text, figures)
+    return (
+        f"{text}, and had read from its stdin, which cannot be given to it again" if figures.get(READ_STDIN) else text
+    )
 
 
 _OWN_SUBJECT = ("its ", "the ", "a ", "every ")  # how reasons begin that are whole sentences

@@ -320,6 +320,31 @@ class Input(Section):
         return ",".join(self.urls)
 
 
+# `as` -> the keys of an input that act on it, beside `url`, `as` and `to`.
+INPUT_KEYS: dict[str, tuple[str, ...]] = {
+    "download": ("local", "split"),
+    "list": ("split",),
+    "stream": ("format", "options", "epochs", "shuffle", "seed", "split"),
+    "shards": ("format", "epochs", "shuffle", "seed", "poison", "shard_records", "key"),
+    "mount": ("local",),
+    "follow": ("local",),
+}
+_ALWAYS = ("name", "url", "as_", "to")
+
+
+def idle_keys(source: Input) -> list[str]:
+    """Return the keys of an input that its user has set, and that do nothing for its `as`."""
+    return [
+        field.name
+        for field in attrs.fields(Input)
+        if field.name not in (*_ALWAYS, *INPUT_KEYS[source.as_])
+        and getattr(source, field.name) != getattr(_PLAIN, field.name)
+    ]
+
+
+_PLAIN = Input("", "")
+
+
 @attrs.frozen(slots=True, eq=False, repr=False)
 class Output(Section):
     """Data that the programs write."""

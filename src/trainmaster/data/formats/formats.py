@@ -48,14 +48,15 @@ from trainmaster.data.store.transfer import CHUNK, retried, writing
 from trainmaster.host import children
 from trainmaster.runtime.formats import DamagedFile, recordio
 from trainmaster.runtime.formats.kinds import format_of_file
+from trainmaster.runtime.reading import MOST_SHARDS
 
 T = TypeVar("T")
 
 BINARY = (shards.RECORDIO, shards.TFRECORD)
+BYTES = "bytes"  # the files as they are
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _CONCURRENT = 16  # files whose chunks are looked for at once
 _SAMPLES, _SAMPLE = 8, 64 * 1024  # files, and bytes of each, by which the length of a line is guessed
-_MOST_SHARDS = 2**20  # of an input that is cut by a number of records: the master keeps each in its memory
 
 
 @attrs.frozen(slots=True)
@@ -125,6 +126,11 @@ def check_format(input_: Input) -> None:
     key = f"inputs.{input_.name}.format"
     if known(input_.format, key) in BINARY and input_.as_ == "stream":
         raise _no_stream(input_.format, f"{key}: {input_.format}")
+    if input_.format == BYTES and input_.as_ == "shards":
+        raise BadInput(
+            "shards have records, and with format: bytes a file has none",
+            place=f"{key}: {input_.format}", mend="say as: stream, or format: lines", anchor="unknown-format",
+        )  # fmt: skip
 
 
 def _no_stream(name: str, place: str) -> BadInput:
@@ -177,7 +183,7 @@ def shard_size(input_: Input, listing: Listing) -> int:
     if not samples:
         return 0
     mean = sum(map(len, samples)) / max(1, sum(sample.count(b"\n") for sample in samples))
-    return max(1, round(input_.shard_records * mean), sum(file.size for file in lines_of) // _MOST_SHARDS)
+    return max(1, round(input_.shard_records * mean), sum(file.size for file in lines_of) // MOST_SHARDS)
 
 
 def _format_names(input_: Input, listing: Listing) -> list[str]:
@@ -386,6 +392,6 @@ FORMATS: dict[str, Format] = {
     "lines": Format(_lines, cuttable=True),
     "jsonl": Format(_json_lines, cuttable=True),
     "csv": Format(_csv),
-    "bytes": Format(_bytes, end=b""),
+    BYTES: Format(_bytes, end=b""),
     "parquet": Format(_parquet),
 }

@@ -34,6 +34,7 @@ from trainmaster.core.spec.quantities import SIZE_WORDS, parse_bytes
 from trainmaster.data.formats import jvm
 from trainmaster.data.store.stores import local_path
 from trainmaster.data.streams import PART_SIZE
+from trainmaster.runtime.patterns import fixed_prefix
 
 MIB = 2**20
 BESIDE_HEAP = 192 * MIB  # of a JVM, in addition to its heap: classes, compiled code, stacks
@@ -126,6 +127,20 @@ def check(entry: Input | Output) -> None:
         raise BadInput(
             f"{spec.name or 'nothing'} is no name of a Java class", place=f"{spec.about}: {entry.format}",
             mend="write it in full: hadoop:org.apache.hadoop.mapred.TextInputFormat", anchor="unknown-format",
+        )  # fmt: skip
+    for url in entry.urls if isinstance(entry, Input) else ():
+        _check_folder(url, spec)
+
+
+def _check_folder(url: str, spec: Settings) -> None:
+    """Raise BadInput for a path of this machine below a folder whose name Hadoop takes for a pattern, or for several names."""
+    folder = fixed_prefix(local_path(url) or "")
+    while folder and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    if any(letter in folder for letter in "*?[]{},\\"):
+        raise BadInput(
+            f"Hadoop takes the name of the folder {folder} for a pattern", place=f"{spec.about.rpartition('.')[0]}.url: {url}",
+            mend="give the folder a name without any of * ? [ ] { } , \\", anchor="wrong-value",
         )  # fmt: skip
 
 

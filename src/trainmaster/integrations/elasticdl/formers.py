@@ -11,7 +11,8 @@ import os
 import re
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.core.input.splits import Listing, has_pattern
+from trainmaster.core.input.splits import Listing
+from trainmaster.runtime.patterns import is_pattern
 
 _MANIFEST = re.compile(r"(?:.*/)?version-(\d+)/manifest-of-(\d+)\.json")
 
@@ -22,6 +23,7 @@ def newest(place: str, origin: str, is_mounted: bool) -> str:
 
     `origin` names the place's flag. `is_mounted`: programs see `file://PATH` by a mount, which may be of another directory than PATH here.
     """
+    from trainmaster.data.sources import is_folder
     from trainmaster.data.store.stores import local_path
 
     path = local_path(place)
@@ -30,7 +32,7 @@ def newest(place: str, origin: str, is_mounted: bool) -> str:
         return place if is_mounted or not os.path.exists(path) else ""
     if version is None:
         return ""
-    return place if version < 0 or has_pattern(place) else f"{place.rstrip('/')}/**/version-{version}/*"
+    return place if version < 0 or is_pattern(place, is_folder) else f"{place.rstrip('/')}/**/version-{version}/*"
 
 
 def _version_here(path: str, origin: str) -> int | None:

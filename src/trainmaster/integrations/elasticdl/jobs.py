@@ -41,6 +41,7 @@ from trainmaster.integrations.dialect import (
 from trainmaster.integrations.elasticdl import formers, values
 from trainmaster.integrations.elasticdl.flags import ALLREDUCE, ALONE, BY_NAME, EVALUATE, PREDICT, SERVERS, TRAIN, of
 from trainmaster.runtime.folders import reason_unwritable
+from trainmaster.runtime.patterns import is_pattern
 
 ALIAS = "TRAINMASTER_ALIAS"  # see `agent.attempt.environ`
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"  # see `ps.job`, which is imported by programs alone
@@ -482,7 +483,11 @@ class _Builder:
     def _set_whole(self, name: str, url: str, option: Said) -> None:
         """Give an input whole to every task: by its path where they see that, else as a copy."""
         is_seen = (self.is_here and "://" not in url) or (self.in_pods and url.startswith("file://"))
-        fields = {"as": "mount"} if is_seen and not re.search(r"[*?\[]", url) else {"as": "download", "split": "whole"}
+        fields = (
+            {"as": "mount"}
+            if is_seen and not is_pattern(url.removeprefix("file://"))
+            else {"as": "download", "split": "whole"}
+        )
         for key, value in fields.items():
             self._set(("inputs", name, key), value, option)
 

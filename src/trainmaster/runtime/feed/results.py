@@ -111,11 +111,18 @@ def _kind(value: Any) -> tuple[Any, ...]:
         return ("text",)
     if isinstance(value, bytes | bytearray | memoryview):
         return ("bytes",)
-    if hasattr(value, "dtype") and hasattr(value, "tobytes") and value.dtype.kind in "biufc":
+    is_masked = hasattr(value, "mask")
+    if hasattr(value, "dtype") and hasattr(value, "tobytes") and value.dtype.kind in "biufc" and not is_masked:
         return ("array", value.dtype.str, value.shape) if value.shape else ("scalar",)
     if hasattr(value, "numpy"):
         return ("tensor",)
-    kind = f"an array of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
+    kind = (
+        "a masked array"
+        if is_masked
+        else f"an array of {value.dtype}"
+        if hasattr(value, "dtype")
+        else type(value).__name__
+    )
     raise TypeError(
         f"a result is {kind}: it must be a number, text, bytes, None, an array of numbers, or a tuple, list or dict of such"
     )

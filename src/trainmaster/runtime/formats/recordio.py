@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import os
 import struct
 import zlib
 from typing import NamedTuple
@@ -111,7 +112,8 @@ class Writer:
     """A writer of a RecordIO file in the layout of `recordio` and `pyrecordio`. Not to be used by several threads.
 
     `compressor`: none, snappy, which needs pyarrow, or gzip, which `pyrecordio` writes too, but hangs when it reads it. `chunk`: the bytes
-    of records after which a chunk is written; a reader unpacks a chunk at once. The file is complete once `close` returned.
+    of records after which a chunk is written; a reader unpacks a chunk at once. The file is there once `close` returned, and complete then;
+    an exception that leaves the `with` block leaves no file.
     """
 
     def __init__(self, path: str | PathLike[str], *, compressor: str = "none", chunk: int = CHUNK) -> None:
@@ -121,7 +123,12 @@ class Writer:
         self._limit = chunk
         self._records: list[bytes] = []
         self._size = 0
-        self._file = open(path, "wb")  # noqa: SIM115  closed by `close`
+        self._path = os.fspath(path)
+        # A pipe or a device is written directly. No input holds a name that begins with a point.
+        folder, name = os.path.split(self._path)
+        is_file = os.path.isfile(self._path) or not os.path.lexists(self._path)
+        self._draft = os.path.join(folder, f".{name}.part") if is_file else self._path
+        self._file = open(self._draft, "wb")  # noqa: SIM115  closed by `close`
 
     def __enter__(self) -> Writer:
         return self
@@ -129,7 +136,12 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        elif not self._file.closed:
+            self._file.close()
+            if self._draft != self._path:
+                os.unlink(self._draft)
 
     def write(self, record: bytes) -> None:
         """Append a record."""
@@ -143,6 +155,8 @@ class Writer:
         if not self._file.closed:
             self._write_chunk()
             self._file.close()
+            if self._draft != self._path:
+                os.replace(self._draft, self._path)
 
     def _write_chunk(self) -> None:
         if not self._records:

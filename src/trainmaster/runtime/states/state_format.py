@@ -200,6 +200,8 @@ def _encode_tensor(value: Any, leaves: list[Leaf], place: str) -> Any:
 
 def _encode_array(value: Any, leaves: list[Leaf], place: str) -> Any:
     numpy = sys.modules["numpy"]
+    if hasattr(value, "mask"):
+        raise TypeError(f"{place} cannot be saved: it is a masked array; save its `data` and its `mask`")
     array, dtype = numpy.asarray(value), value.dtype
     name = dtype.name if dtype.kind == "V" else dtype.str
     if dtype.hasobject or _numpy_dtype(name) != dtype:

@@ -39,8 +39,9 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a whole page, or a part of one, out of `templates`."""
-    return environment().get_template(template).render(values)
+    """Return a whole page, or a part of one, out of `templates`. A byte of a file's name that is not UTF-8 is shown by its number."""
+    text: str = environment().get_template(template).render(values)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Static(StaticFiles):

@@ -40,6 +40,7 @@ _UNITS = {
     "rows": "row group",
     "table": "key",
 }  # kind of shard -> what it is cut by, where that is no byte
+_LONGEST_FIELD = 2**30  # characters of a field of CSV; Python refuses more than 128 KiB by default
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}  # of a format that files need not have in a job
 
 
@@ -78,8 +79,6 @@ class Form:
         return iter(shard.records())
 
     def _rows(self, shard: Any) -> Iterator[list[str]]:
-        import csv
-
         header = self._header(shard.path)
         columns = self.columns or header
         missing = [column for column in columns if column not in header]
@@ -87,7 +86,7 @@ class Form:
             mend = did_you_mean(missing[0], header, f"it has {', '.join(header)}")
             raise BadModel(f"{shard.path} has no column {missing[0]}", place="data_reader_params: columns", mend=mend)
         places = [header.index(column) for column in columns] if self.columns else None
-        for number, row in enumerate(csv.reader(shard.records(), delimiter=self.separator), 1):
+        for number, row in _parsed(shard, self.separator):
             if len(row) != len(header):
                 if not row:
                     continue
@@ -124,6 +123,19 @@ class Form:
         """Learn from the first record what nothing else tells of all."""
         if isinstance(record, dict) and self.metadata.column_names is None:
             self.metadata.column_names = list(record)
+
+
+def _parsed(shard: Any, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a shard of CSV with their numbers, from 1 on. Raises BadModel for what cannot be read."""
+    import csv
+
+    csv.field_size_limit(_LONGEST_FIELD)
+    number = 0
+    try:
+        for number, row in enumerate(csv.reader(shard.records(), delimiter=separator), 1):
+            yield number, row
+    except csv.Error as error:
+        raise _damaged(shard, number + 1, f"no CSV: {error}") from None
 
 
 def _damaged(shard: Any, number: int, fault: str) -> BadModel:
