@@ -65,8 +65,8 @@ class _Tree:
 
     def __init__(self, first: int, number: int) -> None:
         root = linux.look(first)
-        found = [] if root is None else [root, *process_tree.descendants(first)]
-        self._processes = {process.pid: process for process in found if process.alive}
+        processes = [] if root is None else [root, *process_tree.descendants(first)]
+        self._processes = {process.pid: process for process in processes if process.alive}
         self._number = number
         self.first = self._processes.get(first)
 

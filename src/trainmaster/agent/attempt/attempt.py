@@ -512,7 +512,7 @@ class Attempt:
         return Outcome(reason, figures=figures)
 
     async def _end_program(self, number: int | None, grace: float | None) -> None:
-        """End the program, or what it left behind. Whoever comes while that goes on waits with the others: nothing is signalled twice."""
+        """End the program, or what it left behind. Later calls wait for the first one, so that nothing is signalled twice."""
         assert self._program is not None
         if self._ending is None:
             stop = (self._start or self._order).get("stop") or {}

@@ -166,24 +166,24 @@ class Program:
         of the grace. Until then, shells and launchers that wait are stopped: a shell whose child ends begins its next command.
         """
         deadline = time.monotonic() + grace
-        asked = self._recipients(number)
-        for process in asked.waiting:
+        targets = self._recipients(number)
+        for process in targets.waiting:
             _send(process, signal.SIGSTOP)
-        for process in asked.processes:
+        for process in targets.processes:
             _send(process, number)
             _send(process, signal.SIGCONT)  # a stopped process could not handle the signal
-        alive = await process_tree.wait_until_gone(lambda: _now(asked.processes), grace)
+        alive = await process_tree.wait_until_gone(lambda: _now(targets.processes), grace)
         if alive:
             return await self.sweep()
-        self.answer = self._answer(asked.processes)
+        self.answer = self._answer(targets.processes)
         return await self.tidy(deadline - time.monotonic())
 
-    def _answer(self, asked: Sequence[Process]) -> Outcome | None:
+    def _answer(self, processes: Sequence[Process]) -> Outcome | None:
         """Return the end of the processes that were asked to end, below shells that have not noticed it; None where it is not known."""
-        ends = {process.pid: outcome_of(process.status, ()) for process in _now(asked)}
-        if not ends or len(ends) < len(asked):
+        ends = {process.pid: outcome_of(process.status, ()) for process in _now(processes)}
+        if not ends or len(ends) < len(processes):
             return None
-        return next((end for end in ends.values() if not end.well), ends[asked[-1].pid])
+        return next((end for end in ends.values() if not end.well), ends[processes[-1].pid])
 
     async def tidy(self, limit: float = LEFT_BEHIND) -> list[Process]:
         """End the processes that a program left behind at its own end, gently where that is enough within `limit` seconds."""
