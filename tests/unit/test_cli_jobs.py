@@ -630,6 +630,29 @@ def test_a_job_whose_master_does_not_answer_is_ended_by_force(home, held: str) -
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed_runs_its_job(tmp_path: Path, home, closed: str) -> None:
+    text = f'"$@" {closed}; echo status $?'
+    done = subprocess.run(
+        ["sh", "-c", text, "sh", *TM, "run", *shell("echo out; touch ran")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("status 0\n"), done
+    assert (tmp_path / "ran").exists()
+    assert tm("logs", only_job(home)).stdout == "worker:0 out\n"
+
+
+def test_a_command_whose_parent_ignores_the_ends_of_children_runs_its_job(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*TM, "run", *shell("echo out")], cwd=tmp_path, capture_output=True, text=True, check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+    assert done.stdout == "out\n"
+
+
 def test_ctrl_c_leaves_no_master_stopped_by_an_end_by_force(tmp_path: Path, home) -> None:
     deaf = (
         "trap '' TERM; echo here; while [ ! -e go ]; do sleep 0.02; done"  # so its agent waits for the end of its grace
