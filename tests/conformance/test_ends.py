@@ -40,6 +40,7 @@ def test_failure(engine: Engine) -> None:
 HEARS = python("""
     import signal
     signal.signal(signal.SIGUSR1, lambda *_: print("heard"))
+    signal.signal(35, lambda *_: print("heard in real time"))
     print("ready")
     while True:
         signal.pause()
@@ -53,6 +54,8 @@ def test_a_user_s_signals_reach_the_program_and_are_on_record(engine: Engine) ->
     sent = engine.tm("kill", job.id, "worker:0", "--signal", "USR1")
     assert sent.returncode == 0, sent.stderr
     job.until_line("heard")
+    assert engine.tm("kill", job.id, "worker:0", "--signal", "35").returncode == 0
+    job.until_line("heard in real time")
     assert engine.tm("dump", job.id, "worker:0").returncode == 0
     job.until_line("waits in")
     job.run.signal("worker:0", "TERM")
@@ -62,7 +65,7 @@ def test_a_user_s_signals_reach_the_program_and_are_on_record(engine: Engine) ->
     assert acts == [(user, action, "worker:0", detail) for action, detail in ACTS]
 
 
-ACTS = [("signal", "SIGUSR1"), ("dump", ""), ("signal", "SIGTERM")]
+ACTS = [("signal", "SIGUSR1"), ("signal", "SIGRTMIN+1"), ("dump", ""), ("signal", "SIGTERM")]
 
 
 @pytest.mark.needs("second-master")
@@ -187,6 +190,22 @@ def test_the_first_failure_is_told_not_its_consequences(engine: Engine) -> None:
 def test_killed_by_a_signal(engine: Engine) -> None:
     job = engine.submit(workers("kill -SEGV $$", restart={"scope": "never"}))
     assert job.failed("signal")["words"] == "was killed by SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo Terminating; exit 143", "exited with status 143"),
+        ("sh -c 'kill -9 $$'; exit $?", "was killed by SIGKILL"),
+        ("sh -c 'kill -35 $$'; exit $?", "was killed by SIGRTMIN+1"),
+    ],
+)
+def test_a_text_that_exits_as_if_killed_is_called_killed_where_its_program_was(
+    engine: Engine, command: str, words: str
+) -> None:
+    job = engine.submit(workers(command, restart={"scope": "never"}))
+    status = job.end()
+    assert (status["state"], status["reason"]["words"]) == ("failed", words), job.story(status)
 
 
 @pytest.mark.brief

@@ -198,7 +198,8 @@ def test_the_path_of_the_program_finds_the_command(tmp_path: Path) -> None:
     ("exit 0", "exit", 0, None),
     ("kill -SEGV $$", "signal", None, 11),
     ("kill -9 $$", "signal", None, 9),
-    ("sh -c 'kill -9 $$'; exit $?", "signal", None, 9),
+    ("exit 143", "exit", 143, None),
+    ("kill -35 $$", "signal", None, 35),
 ])  # fmt: skip
 def test_ends_are_told(tmp_path: Path, command: str, reason: str, status: int | None, number: int | None) -> None:
     outcome = ended(launch(command, tmp_path), tmp_path / "out")
@@ -242,7 +243,7 @@ def test_a_users_signal_is_for_the_program_or_for_a_shell_with_a_trap(
     async def act() -> program.Outcome:
         running = await started(launch(command, tmp_path), tmp_path / "out")
         await said(tmp_path / "out", "ready")
-        running.signal_main(signal.SIGUSR1)
+        running.signal(signal.SIGUSR1)
         outcome = await running.wait()
         await running.sweep()
         return outcome

@@ -292,7 +292,7 @@ def test_the_end_of_a_warm_program_is_that_of_a_cold_one(tmp_path: Path) -> None
     warmly(tmp_path, act, text)
 
 
-def test_the_status_of_a_text_means_what_it_means_of_a_shell(tmp_path: Path) -> None:
+def test_a_text_that_itself_exits_137_is_not_called_killed(tmp_path: Path) -> None:
     text = "import heavy, os, sys, time\nprint('{}', flush=True)\ntime.sleep(600) if os.environ['RANK'] == '1' else sys.exit(137)"
 
     async def act(container: Container) -> None:
@@ -300,7 +300,7 @@ def test_the_status_of_a_text_means_what_it_means_of_a_shell(tmp_path: Path) -> 
         await container.first()
         assert container.keeper._template is not None
         _, outcome, _ = await container.ended(2)
-        assert (outcome.reason, outcome.signal) == ("signal", signal.SIGKILL)
+        assert (outcome.reason, outcome.status) == ("exit", 137)
 
     warmly(tmp_path, act, text)
 

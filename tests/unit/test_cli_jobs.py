@@ -20,6 +20,7 @@ from trainmaster.cli.tm import run
 from trainmaster.client.jobs.actions import cut
 from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.core.errors import BadInput
+from trainmaster.host import linux
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
 
@@ -437,7 +438,7 @@ def test_a_signal_detaches_as_ctrl_c_does(tmp_path: Path, home) -> None:
     assert "SIGTERM" in tm("events", job).stdout
 
 
-@pytest.mark.parametrize(("text", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)])
+@pytest.mark.parametrize(("text", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -35 $$", 163), ("exit 0", 0)])
 def test_the_exit_status_may_be_the_programs_own(tmp_path: Path, home, text: str, status: int) -> None:
     never = ("--set", "roles.worker.restart.scope=never")
     assert tm("run", *never, "--exit-status", "program", *shell(text), cwd=tmp_path).returncode == status
@@ -627,6 +628,45 @@ def test_a_job_whose_master_does_not_answer_is_ended_by_force(home, held: str) -
     os.kill(master_of(home, held), signal.SIGSTOP)
     done = tm("kill", held, "--force")
     assert (done.returncode, done.stdout) == (0, f"{held} killed\n"), done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed_runs_its_job(tmp_path: Path, home, closed: str) -> None:
+    text = f'"$@" {closed}; echo status $?'
+    done = subprocess.run(
+        ["sh", "-c", text, "sh", *TM, "run", *shell("echo out; touch ran")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("status 0\n"), done
+    assert (tmp_path / "ran").exists()
+    assert tm("logs", only_job(home)).stdout == "worker:0 out\n"
+
+
+def test_a_command_whose_parent_ignores_the_ends_of_children_runs_its_job(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*TM, "run", *shell("echo out")], cwd=tmp_path, capture_output=True, text=True, check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+    assert done.stdout == "out\n"
+
+
+def test_ctrl_c_leaves_no_master_stopped_by_an_end_by_force(tmp_path: Path, home) -> None:
+    deaf = (
+        "trap '' TERM; echo here; while [ ! -e go ]; do sleep 0.02; done"  # so its agent waits for the end of its grace
+    )
+    job = tm("submit", "--name", "deaf", *shell(deaf), cwd=tmp_path).stdout.strip()
+    until(lambda: "here" in tm("logs", job).stdout)
+    master = linux.look(master_of(home, job))
+    with begun("kill", job, "--force", cwd=tmp_path) as killing:
+        until(lambda: (now := linux.look(master.pid)) is not None and now.state == "T")
+        killing.send_signal(signal.SIGINT)
+        assert killing.wait(120) == 130
+    assert not linux.lives(master.pid, master.start)
+    assert tm("wait", job).returncode == 1
+    assert "killed" in tm("list").stdout
 
 
 def test_a_job_that_nobody_works_for_is_no_endless_wait(home) -> None:

@@ -24,7 +24,7 @@ from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.output.tails import Tails
 from trainmaster.core.frames import content_of
 from trainmaster.core.machine.orders import ORDERS, BadOrder, order_fields
-from trainmaster.host.allowance import signal_number
+from trainmaster.core.spec.signals import signal_number
 from trainmaster.host.process_tree import Orphans, end_all, kin
 from trainmaster.log.output import first_size
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from trainmaster.core.spec.signals import signal_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +44,7 @@ def _program_status(end: dict[str, Any]) -> int:
     """Return the exit status of the program that a job's end names, 128 and the number for a signal; 0 where none is known."""
     reason, figures = end.get("reason", ""), end.get("figures") or {}
     if reason == "signal" or "sent" in figures:
-        number = getattr(signal, str(figures.get("sent") or figures.get("name")), None)
-        return 128 + number if isinstance(number, int) else 0
+        with contextlib.suppress(ValueError):
+            return 128 + signal_number(str(figures.get("sent") or figures.get("name")))
+        return 0
     return _OF_REASON.get(reason) or int(figures.get("status") or 0)

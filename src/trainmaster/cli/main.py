@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -27,6 +28,7 @@ _NOT_AFTER_ALL = {"-h", "--help", "--dry-run", "--yaml"}
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     gc.set_threshold(_NEW)
+    _mend_inheritance()
     repeat_ignored()
     lazily()
     arguments = list(sys.argv[1:] if args is None else args)
@@ -59,6 +61,18 @@ def _leave(status: object) -> None:
     except OSError:  # nobody reads any more
         pass
     os._exit(status if isinstance(status, int) else FAULT)
+
+
+def _mend_inheritance() -> None:
+    """Give this process what all code relies on, whatever its parent closed or ignored: three open streams, and children to wait for."""
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where it is ignored, a wait for a child fails (waitpid(2)), in programs too
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is the stream's own
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
 
 
 def submits(arguments: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The clock of a lease, signals by name, and a process's allowance: its limits, umask and signals.
+"""The clock of a lease, and a process's allowance: its limits, umask and signals.
 
 A program gets the `Allowance` of its user. Our own processes may differ (more descriptors, other signals); a program never sees that.
 """
@@ -77,22 +77,3 @@ def _possible_limit(limit: tuple[int, int], hard: int) -> tuple[int, int]:
 
 _RESOURCES = tuple(sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}))
 _SIGNALS = tuple(int(s) for s in signal.valid_signals() if s not in (signal.SIGKILL, signal.SIGSTOP))
-
-
-def signal_number(name: str) -> int:
-    """Return the number of "SIGTERM", "TERM" or "15". Raises ValueError."""
-    text = name.strip().upper()
-    try:
-        if text.isdecimal():
-            return int(signal.Signals(int(text)))
-        return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
-    except (KeyError, ValueError):
-        raise ValueError(f"{name[:40]!r} is no signal; its name is like USR1 or SIGTERM, its number like 10") from None
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, e.g. "SIGKILL"; for a real-time signal its number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

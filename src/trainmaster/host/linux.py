@@ -34,6 +34,7 @@ class Process:
     state: str
     ticks: int
     name: str
+    status: int = 0  # of a zombie, as waitpid(2) gives it; 0 where it is hidden from us
 
     @property
     def alive(self) -> bool:
@@ -63,7 +64,7 @@ def look(pid: int) -> Process | None:
     name, rest = text[text.index(b"(") + 1 : close], text[close + 2 :].split()
     return Process(
         pid, int(rest[19]), int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), int(rest[11]) + int(rest[12]),
-        name.decode("utf-8", "replace"),
+        name.decode("utf-8", "replace"), int(rest[49]),
     )  # fmt: skip
 
 

@@ -36,8 +36,8 @@ from trainmaster.core.machine.stimuli import (
     StorageLost,
     UserActed,
 )
+from trainmaster.core.spec.signals import signal_name, signal_number
 from trainmaster.engines.contract import MasterSide
-from trainmaster.host.allowance import signal_name, signal_number
 from trainmaster.log.storage import Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.connections.feed import Feed

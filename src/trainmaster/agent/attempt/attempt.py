@@ -41,7 +41,8 @@ from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.reasons import READ_STDIN
-from trainmaster.host.allowance import signal_name, signal_number
+from trainmaster.core.spec.signals import signal_name, signal_number
+from trainmaster.host.linux import Process
 
 if TYPE_CHECKING:
     from trainmaster.agent.watch.watching import Watching
@@ -71,6 +72,7 @@ class Attempt:
         self._work: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Task[None]] = set()
         self._program: Program | None = None
+        self._ending: asyncio.Task[list[Process]] | None = None  # of the program, once it is asked to end or has ended
         self._output: Output | None = None
         self._watching: Watching | None = None
         self._over_at = 0.0  # when the last launch was over
@@ -147,15 +149,16 @@ class Attempt:
     def warn(self, seconds: float, why: str, number: int | None) -> None:
         """Tell the program that its container will be taken back; by a signal only where the job asks for one."""
         self.place.programs.warn(seconds, why)
-        if number is not None and self._program is not None:
-            self._program.signal(number)
+        if number is not None and self.running and self._program is not None and not self._program.warn(number):
+            detail = f"{signal_name(number)} was not sent: the program has no handler for it, so it would end"
+            self._report("warned", what="stop.warn", detail=detail)
 
     def signal(self, number: int, by: str) -> None:
         """Send a user's signal to the program."""
         if self.running and self._program is not None:
             self._signals[number] = by
             try:
-                self._program.signal_main(number)
+                self._program.signal(number)
             except PermissionError as error:
                 self._report(
                     "warned", what="signal", detail=f"{signal_name(number)} could not be sent: {error.strerror}"
@@ -370,6 +373,7 @@ class Attempt:
         """Run a launch to its end and collect its output. Nothing of it runs afterwards."""
         memory = self._start["memory"] if began else None
         self.course.launch()
+        self._ending = None
         group = self.place.limit_memory(memory)
         if group is not None:
             launch = self.place.inside(launch, group)
@@ -464,10 +468,13 @@ class Attempt:
                 await self._end_program(None, None)
                 outcome = Outcome("staging-failed")
             elif ending.done():
-                outcome = self._blame_user(self._blame_memory(ending.result(), memory, group))
+                outcome = diagnosis.signalled(ending.result(), output.last_words, self._signals)
+                outcome = self._blame_memory(outcome, memory, group)
                 if outcome.signal is not None:
                     self._report_death(AttemptFailed(outcome.reason, outcome.figures), outcome)
-                await (program.tidy() if not program.running else self._end_program(None, None))
+                await self._end_program(None, None)
+                if program.answer is not None and not self.course.failed_alone(False):
+                    outcome = program.answer
             else:
                 outcome = await self._end_for(*watching.result())
             outcome = self._blame_memory(outcome, memory, group)
@@ -489,12 +496,6 @@ class Attempt:
             return outcome
         return Outcome("out-of-memory", outcome.status, outcome.signal, exceeded)
 
-    def _blame_user(self, outcome: Outcome) -> Outcome:
-        """Return the end of a program by a signal that a user sent; any other as it is."""
-        if outcome.reason != "signal" or (by := self._signals.get(outcome.signal or 0)) is None:
-            return outcome
-        return attrs.evolve(outcome, reason="killed-by-user", figures={"sent": outcome.figures["name"], "by": by})
-
     def _report_death(self, failure: AttemptFailed, outcome: Outcome) -> None:
         """Report, once, that the program failed by itself, before the rest of its end is done."""
         if self.course.phase == RUNNING and self.course.failed_alone(outcome.well) and not self._has_reported_death:
@@ -512,12 +513,16 @@ class Attempt:
         return Outcome(reason, figures=figures)
 
     async def _end_program(self, number: int | None, grace: float | None) -> None:
+        """End the program, or what it left behind. Later calls wait for the first one, so that nothing is signalled twice."""
         assert self._program is not None
-        stop = (self._start or self._order).get("stop") or {}
-        number = number if number is not None else signal_number(stop.get("signal") or "SIGTERM")
-        grace = grace if grace is not None else float(stop.get("grace", GRACE))
-        survivors = await self._program.stop(number, grace)
-        if survivors:
+        if self._ending is None:
+            stop = (self._start or self._order).get("stop") or {}
+            number = number if number is not None else signal_number(stop.get("signal") or "SIGTERM")
+            grace = grace if grace is not None else float(stop.get("grace", GRACE))
+            end = self._program.stop(number, grace) if self._program.running else self._program.tidy()
+            self._ending = asyncio.ensure_future(end)
+        await asyncio.wait([self._ending])
+        if not self._ending.cancelled() and (survivors := self._ending.result()):
             log.error("processes that even SIGKILL does not end: %s", ", ".join(f"{p.pid} {p.name}" for p in survivors))
 
     async def _after(self, outcome: Outcome) -> None:
@@ -667,6 +672,9 @@ class Attempt:
 
     async def _sweep(self) -> None:
         """End the running program, and complete its output."""
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.wait([self._ending])
         if self._program is not None:
             await self._program.sweep()
         if self._output is not None and not self._output.closed:

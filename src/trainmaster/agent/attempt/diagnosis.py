@@ -1,13 +1,35 @@
-"""Diagnose an error status: a program's last lines, or the disk that it wrote to, may name a cause that is not the program's own."""
+"""Diagnose the end of a program: its last lines, the disk that it wrote to, or a user's act may name a cause that is not its own."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable, Mapping
+
+import attrs
 
 from trainmaster.agent.attempt.failure import AttemptFailed
-from trainmaster.agent.attempt.program import Outcome
+from trainmaster.agent.attempt.program import Outcome, killed_by
 
 FULL = 64 * 1024  # bytes; a disk with less free is full
+
+_SIGNALLED = 128  # added to a signal's number by shells
+
+
+def signalled(outcome: Outcome, last_words: Callable[[], bytes], sent: Mapping[int, str]) -> Outcome:
+    """Return the end by a signal where it is one, with the user who `sent` it; any other as it is.
+
+    A shell turns the death of its program into an exit status, which is any other program's too; but it also prints how its program died.
+    """
+    number = outcome.signal or ((outcome.status or 0) - _SIGNALLED if outcome.reason == "exit" else 0)
+    if number not in signal.valid_signals():
+        return outcome
+    if (by := sent.get(number)) is not None:
+        death = killed_by(number)
+        return attrs.evolve(death, reason="killed-by-user", figures={"sent": death.figures["name"], "by": by})
+    if outcome.signal is None and (signal.strsignal(number) or "?").encode() in last_words():
+        return killed_by(number)
+    return outcome
 
 
 def port_in_use(outcome: Outcome, last: str) -> AttemptFailed | None:

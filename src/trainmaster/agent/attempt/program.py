@@ -16,21 +16,22 @@ import os
 import shlex
 import signal
 import struct
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 import attrs
 
 from trainmaster.core.plain import Plain
-from trainmaster.host import linux, process_tree
-from trainmaster.host.allowance import Allowance, signal_name
+from trainmaster.core.spec.signals import signal_name
+from trainmaster.host import linux, process_tree, recipients
+from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
+from trainmaster.host.recipients import Recipients
 
 SHELL = "/bin/sh"
-SHELLS = frozenset({"sh", "dash", "bash", "ksh", "zsh", "busybox"})  # programs that wait for others
 LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
-# Exit statuses that shells use, the last with a signal's number added.
-NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = (126, 127, 128)
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses that shells use
 
 Command = Sequence[str] | str
 # Starts a copy with this environment and these descriptors, warm; returns None where it is to start cold.
@@ -96,6 +97,9 @@ class Program:
     def __init__(self, copies: Sequence[Copy]) -> None:
         self.copies = copies
         self.failed_copy: int | None = None
+        self.answer: Outcome | None = (
+            None  # the end of the processes that were asked to end, where it was not the copies' own
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -111,21 +115,33 @@ class Program:
         return any(copy.over.done() or _is_zombie(copy.pid) for copy in self.copies)
 
     def signal(self, number: int) -> None:
+        """Send a signal to the processes that it is for, as `host.recipients` says. Raises PermissionError where one is another user's."""
+        for process in self._recipients(number).processes:
+            linux.send(process.pid, process.start, number)
+
+    def warn(self, number: int) -> bool:
+        """Send a signal to the processes that take it; it never ends the others. Return False where none takes it."""
+        takers = [taker for copy in self._running() for taker in recipients.takers(copy.pid, number)]
+        for process in takers:
+            linux.send(process.pid, process.start, number)
+        return bool(takers)
+
+    def _running(self) -> list[Copy]:
+        return [copy for copy in self.copies if not copy.over.done()]
+
+    def _recipients(self, number: int) -> Recipients:
+        chosen = [recipients.recipients(copy.pid, number) for copy in self._running()]
+        return Recipients(
+            [process for part in chosen for process in part.processes],
+            [process for part in chosen for process in part.waiting],
+        )
+
+    def _signal_groups(self, number: int) -> None:
         """Signal every copy's process group. The group of an ended copy may be a stranger's by now, unless some process stayed in it."""
         kept = {process.group for process in self.in_groups()} if any(copy.over.done() for copy in self.copies) else ()
         for copy in self.copies:
             if not copy.over.done() or copy.pid in kept:
                 process_tree.send_group(copy.pid, number)
-
-    def signal_main(self, number: int) -> None:
-        """Signal the main process of every copy. Of a shell that waits for one process and has no trap, that is this one.
-
-        Raises PermissionError where it belongs to another user.
-        """
-        for copy in self.copies:
-            if not copy.over.done():
-                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                    os.kill(main_process(copy.pid, number), number)
 
     async def wait(self) -> Outcome:
         """Return the program's end: of the first copy that did not end well, else of the last."""
@@ -144,17 +160,37 @@ class Program:
         return [p for p in process_tree.descendants(os.getpid()) if p.group in groups or p.session in groups]
 
     async def stop(self, number: int, grace: float) -> list[Process]:
-        """Signal the program, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL."""
-        self.signal(number)
-        self.signal(signal.SIGCONT)  # a stopped process could not handle the signal
-        await process_tree.wait_until_gone(self.in_groups, grace)
-        return await self.sweep()
+        """Ask the program to end, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL.
 
-    async def tidy(self) -> list[Process]:
-        """End the processes that a program left behind at its own end, gently where that is enough."""
+        The signal is for the processes that do the work (`host.recipients`). The rest of the program is ended after them, in what is left
+        of the grace. Until then, shells and launchers that wait are stopped: a shell whose child ends begins its next command.
+        """
+        deadline = time.monotonic() + grace
+        targets = self._recipients(number)
+        for process in targets.waiting:
+            _send(process, signal.SIGSTOP)
+        for process in targets.processes:
+            _send(process, number)
+            _send(process, signal.SIGCONT)  # a stopped process could not handle the signal
+        alive = await process_tree.wait_until_gone(lambda: _now(targets.processes), grace)
+        if alive:
+            return await self.sweep()
+        self.answer = self._answer(targets.processes)
+        return await self.tidy(deadline - time.monotonic())
+
+    def _answer(self, processes: Sequence[Process]) -> Outcome | None:
+        """Return the end of the processes that were asked to end, below shells that have not noticed it; None where it is not known."""
+        ends = {process.pid: outcome_of(process.status, ()) for process in _now(processes)}
+        if not ends or len(ends) < len(processes):
+            return None
+        return next((end for end in ends.values() if not end.well), ends[processes[-1].pid])
+
+    async def tidy(self, limit: float = LEFT_BEHIND) -> list[Process]:
+        """End the processes that a program left behind at its own end, gently where that is enough within `limit` seconds."""
         if any(p.alive for p in self.in_groups()):
-            self.signal(signal.SIGTERM)
-            await process_tree.wait_until_gone(self.in_groups, LEFT_BEHIND)
+            self._signal_groups(signal.SIGTERM)
+            self._signal_groups(signal.SIGCONT)
+            await process_tree.wait_until_gone(self.in_groups, limit)
         return await self.sweep()
 
     async def sweep(self) -> list[Process]:
@@ -168,25 +204,15 @@ class Program:
         return survivors
 
 
-def main_process(pid: int, number: int = 0) -> int:
-    """Return the process that runs the program of a copy: the copy itself, or the only child of its shell.
-
-    With the number of a signal: the one to get it, which is a shell where that has a trap for it.
-    """
-    while os.path.basename(os.path.realpath(f"/proc/{pid}/exe")) in SHELLS and not (number and _catches(pid, number)):
-        children = [process.pid for process in process_tree.kin(pid) if process.parent == pid]
-        if len(children) != 1:
-            break
-        pid = children[0]
-    return pid
+def _send(process: Process, number: int) -> None:
+    with contextlib.suppress(PermissionError):  # another user's, as under sudo
+        linux.send(process.pid, process.start, number)
 
 
-def _catches(pid: int, number: int) -> bool:
-    """Tell whether a process handles a signal. For SIGINT: False, which bash handles without a trap too."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-        caught = next((int(line.split()[1], 16) for line in file if line.startswith(b"SigCgt:")), 0)
-        return number != signal.SIGINT and bool(caught >> (number - 1) & 1)
-    return False
+def _now(processes: Sequence[Process]) -> list[Process]:
+    """Return these processes as they are now, without those that are gone."""
+    looks = [(process, linux.look(process.pid)) for process in processes]
+    return [now for process, now in looks if now is not None and now.start == process.start]
 
 
 def _is_zombie(pid: int) -> bool:
@@ -369,16 +395,16 @@ def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number
 
 
 def outcome_of(status: int, command: Command) -> Outcome:
-    """Return the outcome of a wait status. A shell uses 126 and 127 for what it could not execute, higher ones for what was killed."""
+    """Return the outcome of a wait status. A shell uses 126 and 127 for what it could not execute."""
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return Outcome("signal", None, number, {"name": signal_name(number), "core": os.WCOREDUMP(status)})
+        return killed_by(os.WTERMSIG(status), core=os.WCOREDUMP(status))
     code = os.WEXITSTATUS(status)
-    if isinstance(command, str) and code - SIGNALLED in signal.valid_signals():
-        number = code - SIGNALLED
-        return Outcome("signal", None, number, {"name": signal_name(number)})
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
         line = command if len(command) <= 200 else command[:197] + "..."
         return Outcome(reason, code, figures={"line": line})  # the shell's own output names the word at fault
     return Outcome("exit", code, figures={"status": code})
+
+
+def killed_by(number: int, **figures: object) -> Outcome:
+    return Outcome("signal", None, number, {"name": signal_name(number), **figures})

@@ -32,7 +32,7 @@ QUEUE = 8 * MIB
 STUCK = 5.0  # s
 LINGER = 0.5  # s
 _PROGRESS = re.compile(rb"reporter progress:\s*([0-9]{0,3}(?:\.[0-9]{1,12})?)(?=[^0-9.])")
-_OVERLAP = 64  # bytes kept, so that a progress line across two reads is seen
+_OVERLAP = 1024  # bytes kept: a progress line across two reads is seen, and what a shell printed last
 _LONGEST = MIB  # bytes of a copy's line until it is cut
 READ = 256 * 1024
 
@@ -53,6 +53,7 @@ class Output:
         self._loop = asyncio.get_running_loop()
         self._writer = _Writer(spool, self._loop, self._on_written)
         self._open: dict[int, _Stream] = {}  # by read end
+        self._streams: list[_Stream] = []
         self._paused = False
         self._done = self._loop.create_future()
         self.ends: list[tuple[int, int]] = [self._pipes(name, records) for name in copies]
@@ -60,7 +61,8 @@ class Output:
     def _pipes(self, name: str, records: int | None) -> tuple[int, int]:
         """Return the write ends for a copy's stdout and stderr."""
         read, write = _pipe()
-        self._open[read] = _Stream(name, self._secrets)
+        self._open[read] = stream = _Stream(name, self._secrets)
+        self._streams.append(stream)
         self._loop.add_reader(read, self._ready, read)
         return os.dup(write if records is None else records), write
 
@@ -73,6 +75,14 @@ class Output:
     def write(self, text: str) -> None:
         """Put a line of our own among the program's."""
         self._writer.put(f"[trainmaster: {text}]\n".encode())
+
+    def last_words(self) -> bytes:
+        """Read what a program that has ended left in the pipes. Return the last bytes of each copy."""
+        for pipe in list(self._open):
+            for _ in range(PIPE // READ):
+                if not self._read_once(pipe):
+                    break
+        return b"\n".join(stream.last for stream in self._streams)
 
     async def drained(self) -> None:
         """Wait for the end of both pipes, or only a moment where another process holds them; then complete the file."""
@@ -153,7 +163,7 @@ class _Stream:
     """The bytes of one pipe, prepared for the spool."""
 
     def __init__(self, name: str, secrets: Iterable[str]) -> None:
-        self.last = b""  # for `_find_progress`
+        self.last = b""  # bytes read last
         self._lead = f"{name} ".encode() if name else b""
         self._redactor = Redactor(secrets)
         self._part = b""  # a line that is not whole

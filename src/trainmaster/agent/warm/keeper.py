@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
-from trainmaster.agent.attempt.program import Copy, Launch, main_process
+from trainmaster.agent.attempt.program import Copy, Launch
 from trainmaster.agent.warm import programs, template
 from trainmaster.agent.warm.programs import PythonCommand
 from trainmaster.agent.warm.template import Template, TemplateLost
+from trainmaster.host.recipients import main_process
 
 LOOKS = (3.0, 3.0, 6.0, 12.0, 24.0)  # s between looks at a program that has imported nothing of its libraries so far
 SPARE_AFTER = 1.0  # s of an attempt's running until the next fork is made ahead, where no progress comes before

@@ -30,8 +30,8 @@ def command(jobs: tuple[str, ...], why: str, name: str | None, no_wait: bool, fo
     """End jobs: their programs are asked to stop, then killed; what their finished tasks wrote is kept.
 
     Jobs that exist are ended though another name is wrong; that is an error, after all of them. With tasks, like worker:1, the present
-    attempts of these alone are ended, and their containers given back; they restart by the rules of their role. With --signal, their
-    programs get this signal: a shell passes it on to the only process that it waits for, unless it has a trap.
+    attempts of these alone are ended, and their containers given back; they restart by the rules of their role. With --signal, the
+    processes that do the work of their programs get this signal: shells pass it on.
     """
     tasks = [word for word in jobs if _TASK.fullmatch(word)]
     if tasks or name is not None:

@@ -12,7 +12,7 @@ from trainmaster.client.watch.connect import live
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed
-from trainmaster.host.allowance import signal_number
+from trainmaster.core.spec.signals import signal_number
 from trainmaster.host.machine import user_name
 
 MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little

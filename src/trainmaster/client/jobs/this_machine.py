@@ -99,10 +99,13 @@ class ThisMachine:
         return job in self._client.orphans() and self._client.resume(job)
 
     def end(self, job: str, by: str, why: str) -> None:
+        from trainmaster.interrupts import postponing
+
         client = self._client
-        client.end(job)
-        client.orphans()  # clears what the dead left in the job's runtime folder, before the new master begins there
-        client.resume(job, {"by": by, "why": why})
+        with postponing():  # a Ctrl-C in the middle would leave the master stopped, or a job that no master ends
+            client.end(job)
+            client.orphans()  # clears what the dead left in the job's runtime folder, before the new master begins there
+            client.resume(job, {"by": by, "why": why})
 
     def gone(self, job: str) -> TrainmasterError | None:
         return None

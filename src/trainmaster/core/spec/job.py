@@ -157,9 +157,14 @@ class Restart(Section):
 class Stop(Section):
     """The way a program is stopped."""
 
-    signal: str = key("the signal that asks it to end", "signal", "SIGTERM", default="SIGTERM")
+    signal: str = key("the signal that asks its main process to end", "signal", "SIGTERM", default="SIGTERM")
     grace: float = key("time until it is killed", "duration", "10s", default=10.0)
-    warn: str = key("a signal sent when the container is about to be taken back", "signal or none", "none", default="")
+    warn: str = key(
+        "a signal sent, if the program handles it, when the container is about to be taken back",
+        "signal or none",
+        "none",
+        default="",
+    )
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

@@ -6,11 +6,11 @@ returns plain data that reads as the same value. Flags give every value as text,
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainmaster.core.spec.quantities import exact_bytes, exact_seconds, parse_bytes, parse_count, parse_seconds
+from trainmaster.core.spec.signals import signal_name, signal_number
 from trainmaster.core.spec.threads import CORES, MACHINE
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
@@ -129,11 +129,10 @@ def _interval_or_none(value: Any) -> float | None:
 
 
 def _signal(value: Any) -> str:
-    text = _text(value).upper()
-    text = text if text.startswith("SIG") else f"SIG{text}"
-    if text not in signal.Signals.__members__:
-        raise ValueError("expected the name of a signal, like SIGTERM or SIGUSR1")
-    return text
+    try:
+        return signal_name(signal_number(_text(value)))
+    except ValueError:
+        raise ValueError("expected the name of a signal, like SIGTERM or SIGUSR1") from None
 
 
 def _signal_or_none(value: Any) -> str:

@@ -1,0 +1,187 @@
+"""A program that is asked to end, or warned, as users write it: under shells, in pipelines, below launchers, with workers of its own.
+
+Each program saves what it has when it is asked, takes its time for that, and prints meanwhile. Its grace is far longer; what it saved, how
+often it was asked and what ran after it are in its output.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from conformance.engines import TM, Engine, Submitted, workers
+from conformance.test_queue import cores
+
+STOP = {"grace": "5m"}
+SAVES = """
+import signal, sys, time
+def save(*_):
+    print("asked", flush=True)
+    time.sleep(3)  # longer than the leftovers of a program have
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGUSR1, lambda *_: print("warned", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+LAUNCHES = """
+import subprocess, sys
+for fold in range(3):  # as `conda run` and `accelerate launch` wait for what they start
+    subprocess.run(["bash", "-c", f"cd . && {sys.executable} -u saves.py; echo after"])
+    print("next", flush=True)
+"""
+SPAWNS = """
+import multiprocessing, runpy
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=runpy.run_path, args=("saves.py",))
+    child.start()
+    child.join()
+    print("after", flush=True)
+"""
+PYTHON = f"{sys.executable} -u saves.py"
+COMMANDS: dict[str, str | list[str]] = {
+    "text": PYTHON,
+    "then": f"{PYTHON}; echo after",
+    "bash": ["bash", "-c", f"{PYTHON}; echo after"],
+    "pipe": f"set -e; {PYTHON} | tee log; echo after",
+    "bash-pipe": ["bash", "-c", f"set -e; {PYTHON} | tee log; echo after"],
+    "beside": f"sleep 1000 & {PYTHON}; echo after",
+    "background": f"{PYTHON} & wait; echo after",
+    "launcher": [sys.executable, "launches.py"],
+    "spawn": f"{sys.executable} spawns.py",
+}
+
+
+def saving(engine: Engine, command: str | list[str], **keys: Any) -> Submitted:
+    for name, text in {"saves.py": SAVES, "launches.py": LAUNCHES, "spawns.py": SPAWNS}.items():
+        engine.write(name, text)
+    job = engine.submit(workers(command, **{"stop": STOP, **keys}), files=["saves.py", "launches.py", "spawns.py"])
+    job.until_line("ready")
+    return job
+
+
+@pytest.mark.brief
+@pytest.mark.needs("logs-of-the-stopped")
+@pytest.mark.parametrize("form", ["then", "pipe"])
+def test_a_program_has_its_grace(engine: Engine, form: str) -> None:
+    job = saving(engine, COMMANDS[form])
+    assert engine.tm("kill", job.id).returncode == 0
+    assert job.end()["state"] == "killed"
+    assert job.lines() == ["ready", "asked", "saved"]
+
+
+@pytest.mark.needs("logs-of-the-stopped", "local-master")
+@pytest.mark.parametrize("form", sorted(COMMANDS.keys() - {"then", "pipe"}))
+def test_a_program_has_its_grace_however_it_was_started(engine: Engine, form: str) -> None:
+    job = saving(engine, COMMANDS[form])
+    assert engine.tm("kill", job.id).returncode == 0
+    assert job.end()["state"] == "killed"
+    assert job.lines() == ["ready", "asked", "saved"]
+
+
+@pytest.mark.needs("logs-of-the-stopped")
+def test_a_program_has_its_grace_when_its_group_starts_again(engine: Engine) -> None:
+    failing = f'if test "$TRAINMASTER_INDEX" = 0; then {PYTHON}; echo after; else until test -e "$FAILS"; do sleep 0.05; done; exit 3; fi'
+    env = {"FAILS": str(engine.folder / "fails")}
+    job = saving(engine, failing, replicas=2, env=env, restart={"scope": "group", "limit": 1})
+    (engine.folder / "fails").touch()
+    job.attempt(2)
+    assert job.lines(attempt=1) == ["ready", "asked", "saved"]
+    job.run.kill()
+    job.end()
+
+
+@pytest.mark.needs("local-master")
+def test_a_program_has_its_grace_after_ctrl_c(engine: Engine) -> None:
+    engine.write("saves.py", SAVES)
+    engine.write("job.yaml", json.dumps({"name": "t", "roles": workers(COMMANDS["pipe"], stop=STOP)}))
+    command = [TM, "run", "--detach=kill", "job.yaml"]
+    with subprocess.Popen(command, cwd=engine.folder, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "ready\n"
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.read()
+    assert (engine.folder / "log").read_text().splitlines() == ["ready", "asked", "saved"]
+
+
+def taking_way(engine: Engine, command: str | list[str]) -> Submitted:
+    """A job on most of this machine, whose place a job of a higher priority then takes; returned once it gave way."""
+    most = {"cores": round(cores() * 0.7, 2), "memory": "64MiB"}
+    job = saving(engine, command, resources=most, stop={**STOP, "warn": "SIGUSR1"})
+    urgent = engine.submit({"worker": {"command": "true", "resources": most}}, priority=1)
+    urgent.succeeded()
+    return job
+
+
+@pytest.mark.needs("local-master")
+def test_a_warning_and_the_stop_after_it_are_for_the_main_process(engine: Engine) -> None:
+    job = taking_way(engine, COMMANDS["pipe"])
+    assert job.lines(attempt=1) == ["ready", "warned", "asked", "saved"]
+    assert job.task("worker:0")["past"][0]["reason"] == "preempted"
+    job.run.kill()
+    job.end()
+
+
+@pytest.mark.needs("local-master")
+def test_a_warning_that_nothing_handles_is_not_sent(engine: Engine) -> None:
+    deaf = "echo ready; trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done"
+    job = taking_way(engine, deaf)
+    assert job.lines(attempt=1) == ["ready", "asked"]
+    (trouble,) = job.told("trouble")
+    assert trouble["detail"] == "SIGUSR1 was not sent: the program has no handler for it, so it would end"
+    job.run.kill()
+    job.end()
+
+
+TRAINS = """
+import signal, sys, torch
+from torch.utils.data import DataLoader
+saving = warned = False
+def save(*_):
+    global saving
+    saving = True
+def warn(*_):
+    global warned
+    warned = True
+if __name__ == "__main__":
+    weight, step = torch.zeros(1), 0
+    loader = DataLoader(torch.arange(10_000_000.0), batch_size=4, num_workers=2)
+    batches = iter(loader)
+    next(batches)
+    signal.signal(signal.SIGTERM, save)
+    signal.signal(signal.SIGUSR1, warn)
+    print("ready", flush=True)
+    for batch in batches:
+        weight += batch.mean() * 1e-9
+        if warned:
+            print("warned", flush=True)
+            warned = False
+        if saving:
+            step += 1
+        if step == 200:  # workers still have to serve it, well beyond what they have read ahead
+            torch.save(weight, "emergency.pt")
+            print("saved", flush=True)
+            sys.exit(0)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.needs("frameworks", "local-master")
+def test_the_workers_of_a_data_loader_serve_a_program_that_is_warned_and_stopped(engine: Engine) -> None:
+    engine.write("trains.py", TRAINS)
+    most = {"cores": round(cores() * 0.7, 2), "memory": "1GiB"}
+    job = engine.submit(
+        workers(f"{sys.executable} trains.py", stop={**STOP, "warn": "SIGUSR1"}, resources=most), files=["trains.py"]
+    )
+    job.until_line("ready")
+    engine.submit({"worker": {"command": "true", "resources": most}}, priority=1).succeeded()
+    assert job.lines(attempt=1) == ["ready", "warned", "saved"]
+    assert (engine.folder / "emergency.pt").exists()
+    job.run.kill()
+    job.end()
