@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
-from trainmaster.web.pages.app import AGAIN, ReaderOf, live_address, live_answer
+from trainmaster.web.pages.app import ReaderOf, live_address, live_answer
 from trainmaster.web.pages.blocks import Blocks, View, Views
 from trainmaster.web.pages.query import whole
 from trainmaster.web.pages.render import Static, render
@@ -84,7 +84,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
         version, blocks = await view(search).now()
         html = render(
             "jobs.html", root="", search=search, states=STATES, place=place, blocks=blocks, reader=reader_of(request),
-            version_of_blocks=version, query=request.url.query, again=AGAIN,
+            version_of_blocks=version, query=request.url.query,
             live=live_address(),
         )  # fmt: skip
         return HTMLResponse(html)
