@@ -155,22 +155,6 @@ def progress(task: Mapping[str, Any]) -> str:
     return " ".join(parts) or "-"
 
 
-def job_progress(status: Mapping[str, Any]) -> float | None:
-    """Return how much of the job is done, of 0 to 1: of its shards, else the mean of its tasks; None where nothing tells it."""
-    if status["state"] == "succeeded":
-        return 1.0
-    if shards := status.get("shards", {}).values():
-        total = sum(figures["total"] for figures in shards)
-        return sum(figures["done"] + figures.get("aside", 0) for figures in shards) / total if total else None
-    values = [
-        1.0 if task["state"] == "succeeded" else task.get("progress")
-        for task in status["tasks"]
-        if task.get("counts", True)
-    ]
-    known = [value for value in values if isinstance(value, int | float)]
-    return sum(known) / len(values) if known else None
-
-
 def _figure(value: Any, form: str) -> str:
     return form.format(value) if isinstance(value, int | float) else "-"
 

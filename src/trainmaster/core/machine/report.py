@@ -31,6 +31,8 @@ from trainmaster.core.machine.state import (
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
+LEFT = "left"  # the state of a task that the job no longer has
+
 
 def job_state(state: State) -> str:
     """Return one word for the job: pending, running, ending, or its final state."""
@@ -58,7 +60,8 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
         "reason": end_reason(state),
         "phase": phase(state, now),
         "waiting": waiting(state),
-        "tasks": [task_status(state, task) for task in state.tasks.values() if _is_shown(task)],
+        "tasks": [task_status(state, task) for task in state.tasks.values() if is_shown(task)],
+        "former": [_former(state, task) for task in state.tasks.values() if not is_shown(task) and task.past],
         "outputs": {name: output.url for name, output in job.outputs.items()},
         "checkpoint": state.checkpoint,
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
@@ -68,6 +71,25 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
         "losses": losses(state),
         "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
     }
+
+
+def job_progress(status: Mapping[str, Any]) -> float | None:
+    """Return how much of the job is done, of 0 to 1: of its shards, else the mean of its tasks; None where nothing tells it.
+
+    `status`: as `status` gives it, each task with the `progress` that it last reported. Tasks that the job no longer has are not among them.
+    """
+    if status["state"] == SUCCEEDED:
+        return 1.0
+    if shards := status.get("shards", {}).values():
+        total = sum(figures["total"] for figures in shards)
+        return sum(figures["done"] + figures.get("aside", 0) for figures in shards) / total if total else None
+    values = [
+        1.0 if task["state"] == SUCCEEDED else task.get("progress")
+        for task in status["tasks"]
+        if task.get("counts", True)
+    ]
+    known = [value for value in values if isinstance(value, int | float)]
+    return sum(known) / len(values) if known else None
 
 
 def _scaling(state: State, role: str, seen: Scaling) -> dict[str, Any]:
@@ -154,7 +176,6 @@ def end_reason(state: State) -> dict[str, Any] | None:
 
 
 def task_status(state: State, task: Task) -> dict[str, Any]:
-    is_placed = task.final or task.hold == GRANTED  # otherwise `node` and `container` are those of its last container
     report: dict[str, Any] = {
         "task": task.key,
         "role": task.role,
@@ -162,8 +183,8 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         "state": task.state,
         "phase": _task_phase(state, task),
         "attempt": task.attempt,
-        "node": task.node if is_placed else "",
-        "container": task.container if is_placed else "",
+        "node": task.node if is_placed(task) else "",
+        "container": task.container if is_placed(task) else "",
         "since": task.since,
         "started": task.started,
         "restarts": task.attempt - 1,
@@ -182,7 +203,24 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     return report
 
 
-def _is_shown(task: Task) -> bool:
+def _former(state: State, task: Task) -> dict[str, Any]:
+    """Return the status of a task that the job no longer has: that of its last attempt."""
+    report = task_status(state, task)
+    *past, last = report["past"]
+    return {**report, **last, "state": LEFT, "phase": LEFT, "since": last["ended"], "past": past}
+
+
+def all_tasks(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tasks of a job's status, and those that the job had and no longer has."""
+    return [*status["tasks"], *status.get("former", ())]
+
+
+def is_placed(task: Task) -> bool:
+    """Tell whether the task has a container, or had one to its end; otherwise `node` and `container` are those of its last one."""
+    return bool(task.final) or task.hold == GRANTED
+
+
+def is_shown(task: Task) -> bool:
     """Tell whether users see the task: a member, or a spare that has something."""
     return not task.is_spare or task.live or (not task.final and task.hold == GRANTED)
 

@@ -9,17 +9,19 @@ from typing import Any
 import attrs
 
 from trainmaster.core.hints import hints
+from trainmaster.core.machine.report import all_tasks, job_progress
 from trainmaster.core.metrics import JOB, Series
 from trainmaster.core.spec.job import BOARD_LABEL
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts, Links
 from trainmaster.web.pages.actions import buttons
 from trainmaster.web.pages.blocks import Blocks
+from trainmaster.web.pages.charts import nan_words, title
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import dom_id, render
 from trainmaster.words.events import event_text
-from trainmaster.words.text import job_progress, loss_lines, shard_figures, state_word
+from trainmaster.words.text import loss_lines, shard_figures, state_word
 
 PAGE = 100  # tasks on one page
 ROWS = 40  # tasks with a row of their own in the time line of the job's page
@@ -148,7 +150,17 @@ def head(status: Figures, description: Figures, shown: Sequence[Figures], series
     steps = [task["step"] for task in [*status["tasks"], *shown] if task.get("step") is not None]
     return {
         "job": status, "description": description, "progress": progress, "word": job_word(status), "steps": max(steps, default=None),
+        "nans": nan_lines(series),
     }  # fmt: skip
+
+
+def nan_lines(series: Sequence[Series]) -> list[str]:
+    """Say which figures of programs are no number now."""
+    rows: dict[str, list[Series]] = {}
+    for row in series:
+        if row.is_nan:
+            rows.setdefault(row.name, []).append(row)
+    return [f"{title(name)} is {nan_words(of_name)}" for name, of_name in rows.items()]
 
 
 def job_word(status: Figures) -> str:
@@ -187,7 +199,7 @@ def time_line(status: Figures, timeline: Timeline, now: float, rows: int = ROWS)
     begin = status["submitted"]
     shown = Range(begin, status["ended"] or nice_end(begin, now))
     attempts = attempts_by_task(timeline)
-    tasks = sorted(status["tasks"], key=importance)
+    tasks = sorted(all_tasks(status), key=importance)
     lines = [(task["task"], bars(spans(attempts.get(task["task"], []), shown), shown)) for task in tasks[:rows]]
     marks = sorted(timeline.marks, key=lambda mark: mark.at)
     crowd = bars(crowd_spans(timeline, shown, len(tasks)), shown) if len(tasks) > rows else None

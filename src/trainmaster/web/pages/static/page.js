@@ -41,9 +41,7 @@
   const updates = document.getElementById("updates");
   const address = () => updates.dataset.address + updates.dataset.version;
   if (updates && window.htmx) {
-    document.addEventListener("htmx:before:morph:attr", (event) => {
-      if (event.target.tagName === "DETAILS" && event.detail.attrName === "open") event.preventDefault();
-    });
+    htmx.registerExtension("opened-stays-open", { htmx_before_morph_attr: (element, { attrName }) => element.tagName !== "DETAILS" || attrName !== "open" });
     live.keep({
       isStreamed: "live" in updates.dataset, address, ask: async () => { await take(await live.answer(address())); },
       events: { message: (event) => take(JSON.parse(event.data)) },
