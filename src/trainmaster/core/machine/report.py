@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.input.shards import failed_words, place_words
+from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.machine.pace_words import advice_words, pace_words, speed_words
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
@@ -76,7 +77,7 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
 def job_progress(status: Mapping[str, Any]) -> float | None:
     """Return how much of the job is done, of 0 to 1: of its shards, else the mean of its tasks; None where nothing tells it.
 
-    `status`: as `status` gives it, each task with the `progress` that it last reported. Tasks that the job no longer has are not among them.
+    Each task has the `progress` that it last reported. Tasks that the job no longer has do not count.
     """
     if status["state"] == SUCCEEDED:
         return 1.0
@@ -171,7 +172,7 @@ def end_reason(state: State) -> dict[str, Any] | None:
     if "task" in end:
         task = end["task"]
         figures |= {"task": task, "role": task.split(":")[0]}
-        report |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", [])}
+        report |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", []), "error": error_line(end.get("tail", []))}
     return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
 
@@ -192,7 +193,7 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     }
     if task.reason:
         figures = {**task.figures, "task": task.key, "role": task.role}
-        report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
+        report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail, "error": error_line(task.tail)}
     if (straggling := state.stragglers.get(task.key)) is not None:
         report["straggling"] = {**straggling, "words": pace_words(straggling)}
     if task.trouble is not None:

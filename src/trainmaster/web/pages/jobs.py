@@ -69,7 +69,7 @@ def _has(job: Headline, field: str, word: str) -> bool:
         return job.word.startswith(word)
     if field:
         return word in str(getattr(job, field)).lower()
-    return word in f"{job.id} {job.name} {job.user} {job.engine} {job.reason} {job.word}".lower()
+    return word in f"{job.id} {job.name} {job.user} {job.engine} {job.reason} {job.error} {job.word}".lower()
 
 
 def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
