@@ -125,7 +125,10 @@ TRACEBACK = ["step 9", "Traceback (most recent call last):", '  File "t.py", lin
     [
         ([*TRACEBACK, "FloatingPointError: loss is nan"], "FloatingPointError: loss is nan"),
         ([*TRACEBACK, "Stop: of two", "lines", "[W] destroy_process_group() was not called"], "Stop: of two"),
-        ([*TRACEBACK, "KeyError: 'a'", "", "During handling of the above", *TRACEBACK, "ValueError: b"], "ValueError: b"),
+        (
+            [*TRACEBACK, "KeyError: 'a'", "", "During handling of the above", *TRACEBACK, "ValueError: b"],
+            "ValueError: b",
+        ),
         ([f"[rank1]: {line}" for line in [*TRACEBACK, "RuntimeError: c"]], "RuntimeError: c"),
         (["    f()", "torch.OutOfMemoryError: CUDA", "bye"], "torch.OutOfMemoryError: CUDA"),
         (["fatal: no such file", "done"], "fatal: no such file"),

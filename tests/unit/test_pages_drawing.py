@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from trainmaster.core.metrics import Series
+from trainmaster.core.timeline import Attempt
 from trainmaster.web.pages.charts import charts, drawn, figure, form, title
 from trainmaster.web.pages.drawing import WIDTH, Range, Span, bars, line, spark, ticks
-from trainmaster.web.pages.job import row
+from trainmaster.web.pages.job import row, spans
 
 _HOSTILE = '<script>alert(1)</script>" onload="x'
 _TEXT = some.text(alphabet=some.characters(codec="utf-8", categories=("L", "N", "P", "S", "Z")))
@@ -134,3 +135,16 @@ def test_all_of_many_tasks_may_be_nan() -> None:
     (chart,) = charts(rows, "", [], {})
     assert drawn(chart)["last"] == "nan"
     assert "since" in chart["nan"]
+
+
+def test_waiting_for_a_container_is_not_drawn_as_starting() -> None:
+    whole = Range(0.0, 100.0)
+
+    def kinds(**times: float) -> list[tuple[str, float, float]]:
+        return [(span.kind, span.begin, span.end) for span in spans([Attempt("worker:0", 1, **times)], whole)]
+
+    assert kinds(began=0.0) == [("waiting", 0.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0) == [("waiting", 0.0, 60.0), ("staging", 60.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0, started=70.0)[:2] == [("waiting", 0.0, 60.0), ("staging", 60.0, 70.0)]
+    assert kinds(began=50.0, staging=50.0, started=70.0)[0] == ("staging", 50.0, 70.0)
+    assert kinds(began=0.0, ended=20.0) == [("waiting", 0.0, 20.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -55,7 +56,7 @@ def test_a_failure_arrives_with_its_last_lines(
     expect(page.locator("#head")).to_contain_text("running")
     by_hand.fail("loss is nan")
     alert = page.locator("#alert")
-    expect(alert.get_by_role("heading")).to_have_text("worker:0 FloatingPointError: loss is nan")
+    expect(alert.get_by_role("heading")).to_have_text(re.compile("worker:[01] FloatingPointError: loss is nan"))
     expect(alert).to_contain_text("exited with status 1")
     expect(page.locator("#head")).to_contain_text("exited with status 1: FloatingPointError: loss is nan")
     expect(alert.locator("pre")).to_contain_text("FloatingPointError: loss is nan")
@@ -182,3 +183,15 @@ def test_a_click_ends_the_job_without_scripts_too(by_hand: jobs.ByHand, served: 
     assert by_hand.end()["state"] == "killed"
     page.reload()
     expect(page.locator("#head")).to_contain_text("killed")
+
+
+def test_an_address_without_a_page_says_so_and_leads_back(
+    steady: str, page: Page, complaints: list[str], screenshot: Screenshot
+) -> None:
+    for address, back in ((f"{steady}nothing", steady), (f"{steady}../../nothing/at/all", f"{steady}../../")):
+        page.goto(address)
+        expect(page.locator(".note.failed")).to_contain_text("no page")
+        page.locator("main a").click()
+        expect(page.locator("h1")).to_be_visible()
+        assert page.url == page.evaluate("address => new URL(address).href", back)
+    complaints.clear()

@@ -155,8 +155,8 @@ class Store:
     def series(
         self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
     ) -> list[Series]:
-        """Return what was measured after `since`, of some tasks and names or of all; `metric.*` are all names that begin so. A series begins
-        with the point in which `since` lies, which may have grown. Series without anything newer are left out.
+        """Return what was measured after `since`, of some tasks and names or of all; the name `metric.*` is all that begin so. A series
+        begins with the point in which `since` lies, which may have grown. Series without anything newer are left out.
         """
         begins = tuple(name[:-1] for name in names or () if name.endswith("*"))
         rows = self._tasks if tasks is None else {task: self._tasks[task] for task in tasks if task in self._tasks}

@@ -118,7 +118,9 @@ HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
     "generation-formed": lambda event: {"state": "running", "started": event.at},
     "member-joined": lambda event: {"state": "running", "started": event.at},  # where tasks start one by one
     "ending": lambda event: {
-        "state": "ending", "reason": str(event.data.get("reason") or "")[:_LONGEST], "error": _error(event.data.get("tail")),
+        "state": "ending",
+        "reason": str(event.data.get("reason") or "")[:_LONGEST],
+        "error": _error(event.data.get("tail")),
     },
     "ended": _ended,
 }

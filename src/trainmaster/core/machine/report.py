@@ -172,7 +172,12 @@ def end_reason(state: State) -> dict[str, Any] | None:
     if "task" in end:
         task = end["task"]
         figures |= {"task": task, "role": task.split(":")[0]}
-        report |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", []), "error": error_line(end.get("tail", []))}
+        report |= {
+            "task": task,
+            "attempt": end.get("attempt"),
+            "tail": end.get("tail", []),
+            "error": error_line(end.get("tail", [])),
+        }
     return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
 
@@ -193,7 +198,12 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     }
     if task.reason:
         figures = {**task.figures, "task": task.key, "role": task.role}
-        report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail, "error": error_line(task.tail)}
+        report |= {
+            "reason": task.reason,
+            "words": words(task.reason, figures),
+            "tail": task.tail,
+            "error": error_line(task.tail),
+        }
     if (straggling := state.stragglers.get(task.key)) is not None:
         report["straggling"] = {**straggling, "words": pace_words(straggling)}
     if task.trouble is not None:

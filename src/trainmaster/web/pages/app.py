@@ -69,6 +69,9 @@ class _Pages:
         self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
         self._links, self._is_exported = links, is_exported
         self._views, self._patience = Views(facts), Patience()
+        self._done: dict[
+            str, str
+        ] = {}  # a reader's anti-forgery token -> the action of theirs that the next page says was done
 
     def application(self) -> Starlette:
         gets = {
@@ -80,7 +83,8 @@ class _Pages:
         routes.append(Route("/actions/{action}", self.act, methods=["POST"]))
         routes += log_routes(self._facts, self._reader_of, self._values)
         return Starlette(
-            routes=[*routes, Mount("/static", Static())], exception_handlers=dict.fromkeys(_STATUSES, self._failed)
+            routes=[*routes, Mount("/static", Static())],
+            exception_handlers={404: self._missing, **dict.fromkeys(_STATUSES, self._failed)},
         )
 
     def _values(self, request: Request, section: str) -> dict[str, Any]:
@@ -104,6 +108,9 @@ class _Pages:
         text, mend = getattr(error, "message", "") or str(error), getattr(error, "mend", "")
         return HTMLResponse(render("error.html", **self._values(request, ""), text=text, mend=mend), status)
 
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        return await self._failed(request, Unknown(f"the job has no page {request.scope['path'][-80:]}"))
+
     # -- pages --
 
     def _view(self, request: Request) -> View:
@@ -115,7 +122,7 @@ class _Pages:
 
     async def job(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
-        done = ACTIONS.get(request.query_params.get("done", ""))
+        done = ACTIONS.get(self._done.pop(self._reader_of(request).csrf, ""))
         page = render(
             "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
             live=live_address(), notice=done.done if done else "", kept=await self._kept(""),
@@ -206,6 +213,8 @@ class _Pages:
             target = await perform(name, self._acts, form, reader, self._home)
         except (ValueError, TrainmasterError) as error:
             return await self.ask(request, getattr(error, "message", "") or str(error), 400)
+        if target == "./":  # else it is another job's page
+            self._done[reader.csrf] = name
         return RedirectResponse(f"../{target}", 303)
 
 

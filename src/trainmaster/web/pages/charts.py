@@ -32,8 +32,8 @@ def charts(series: Sequence[Series], task: str, tasks: Sequence[Mapping[str, Any
     """Return one chart a name: {name, title, form, lines, rows: [{task, times, values, nans}], low, high, nan}; of a whole job ("") or of
     one task.
 
-    `lines`: label -> value, of what was asked for. `tasks`: those of the job's status. A metric of a program has a row for each task that
-    reports it. Those of more than `ROWS` tasks are one row, their mean, between `low` and `high`. `nan`: words, where a value was no number.
+    `lines`: label -> value, of what was asked for. `tasks`: those of the job's status. A program's metric has a row for each task that
+    reports it. Those of more than `ROWS` tasks are one row, their mean, between `low` and `high`. `nan`: words about values that are none.
     """
     running = [entry["role"] for entry in tasks if (entry["task"] == task if task else entry["node"])]
     by_name: dict[str, list[Series]] = {}
@@ -179,6 +179,7 @@ def drawn(chart: Mapping[str, Any]) -> dict[str, Any]:
         **{label: figure(value, chart["form"]) for label, value in {"last": last, "low": low, "high": high, **chart["lines"]}.items()},
         **({"last": "nan"} if first["nans"] and first["nans"][-1] >= first["times"][-1] else {}),
         "image": Markup(
-            f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{"".join(images)}<g class="band">{"".join(band)}</g>{_nan_marks(chart)}</svg>'
+            f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{"".join(images)}'
+            f'<g class="band">{"".join(band)}</g>{_nan_marks(chart)}</svg>'
         ),
     }  # fmt: skip

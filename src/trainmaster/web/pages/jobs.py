@@ -95,8 +95,14 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
     async def failed(request: Request, error: Exception) -> Response:
         return HTMLResponse(error_page("", str(error)), 400)
 
+    async def missing(request: Request, error: Exception) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        return HTMLResponse(error_page("../" * (path.count("/") - 1), f"there is no page {path[:80]}"), 404)
+
     routes = [Route("/", page, methods=["GET"]), Route("/live", live, methods=["GET"])]
-    return Starlette(routes=[*routes, Mount("/static", Static())], exception_handlers={ValueError: failed})
+    return Starlette(
+        routes=[*routes, Mount("/static", Static())], exception_handlers={ValueError: failed, 404: missing}
+    )
 
 
 def search_of(request: Request) -> Search:

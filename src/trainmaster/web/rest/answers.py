@@ -69,7 +69,9 @@ class Task:
     reason: str | None = maybe("why its latest attempt ended")
     words: str | None = maybe("the same in words")
     tail: list[str] | None = maybe("its last lines")
-    error: str | None = maybe("the one of them that says what went wrong, as the exception of a traceback; empty where none does")
+    error: str | None = maybe(
+        "the one of them that says what went wrong, as the exception of a traceback; empty where none does"
+    )
     cpu: float | None = maybe("cores in use")
     memory: int | None = maybe("bytes in use")
     gpus: list[Free] | None = maybe("devices: index, util (0 to 1), memory, total (bytes)")

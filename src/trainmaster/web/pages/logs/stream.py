@@ -109,7 +109,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
 async def stream(
     facts: Facts, places: Sequence[Place], draw: Callable[[int, News], Mapping[str, Any]]
 ) -> AsyncGenerator[str, None]:
-    """Yield server-sent events: `log` with what `draw` makes of the news of a place. At a failure the stream ends: the page asks then why."""
+    """Yield server-sent events: `log` with what `draw` makes of the news of a place. A failure ends them: the page asks why."""
     places, news_or_error = list(places), asyncio.Queue[tuple[int, News | Exception]](1)
 
     async def relay(number: int) -> None:
