@@ -1,6 +1,6 @@
 """A program that a test leads by files in the folder at argv[1].
 
-It trains up to the step that `steps` holds, and each step is reported, printed and written into the output. `nan` has its loss be none,
+It trains up to the step that `steps` holds, and each step is reported, printed and written into the output. `nan` has its loss be nan,
 `fail` has it fail, `end` end well. `text` is the name of its phase and of a metric, and printed at each step.
 """
 

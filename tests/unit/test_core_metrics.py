@@ -209,7 +209,7 @@ def test_numbers_alone_are_kept() -> None:
         "metric." + "x" * 64: 1.0,
     }
     assert [name for name, value in kept.items() if value != value] == ["metric.loss", "metric.inf"]
-    assert reported({"value": "nan", "step": "nan"}) == {}, "only a program's own metrics may be none"
+    assert reported({"value": "nan", "step": "nan"}) == {}, "only a program's own metrics may be nan"
     assert len(reported({"metrics": {str(n): n for n in range(500)}})) == metrics.METRICS
     with pytest.raises((ValueError, TypeError, LookupError)):
         readings({"gpus": [{"index": "<b>", "util": 1.0, "memory": 1}]})

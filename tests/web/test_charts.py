@@ -1,4 +1,4 @@
-"""Charts in a browser: whose metrics they show, a loss that is no number, and what a reader has opened or enlarged."""
+"""Charts in a browser: whose metrics they show, a loss that is nan, and what a reader has opened or enlarged."""
 
 from __future__ import annotations
 

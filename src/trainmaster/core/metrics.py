@@ -11,8 +11,8 @@ life of a job stays visible, ever more coarsely, and the sum and the highest of 
 A gap is a time in which nothing was measured: the task's attempt had ended, or samples that come by themselves (`SAMPLED`) did not. It
 is kept as long as it is wider than the interval. What a program reports has no rhythm, so there only the end of an attempt makes a gap.
 
-A figure of a program that is no number (a loss that is nan or infinite) is a point too, of which `nans` has the time. Merged with others it
-stays one, for a loss that became nan must not look like one that ended well.
+A figure of a program that is not a number (a loss that is nan or infinite) is a point too; `nans` has its time. A point that is merged
+with it is one as well: a loss that became nan must not look like one that ended well.
 
 All series together have at most `BUDGET` points: each gets `POINTS`, and half as many each time that there are too many series for that.
 """
@@ -53,7 +53,7 @@ class Series:
     """Samples of one name of one task, oldest first. `times` in seconds since 1970; a value is None where nothing was measured.
 
     A point stands for all samples of its interval: `values` has their means, `highest` the highest of them. Its time is that of the first.
-    `nans`: the times of the points in which a sample was no number; their values are None.
+    `nans`: the times of the points in which a sample was not a number; their values are None.
     """
 
     task: str
@@ -65,7 +65,7 @@ class Series:
 
     @property
     def is_nan(self) -> bool:
-        """Tell whether the newest sample is no number."""
+        """Tell whether the newest sample is not a number."""
         return bool(self.nans) and self.nans[-1] == self.times[-1]
 
 
@@ -101,7 +101,7 @@ class Store:
         return None if points is None else points.value
 
     def totals(self, at: float) -> dict[str, float]:
-        """Return the values of the whole job at a time, but for its progress, which is not of all tasks that it ever had."""
+        """Return the values of the whole job at a time, without its progress: tasks that have left do not count there."""
         values: dict[str, float] = {}
         uses, memories = [], []
         for task, names in self._tasks.items():
@@ -275,7 +275,7 @@ class Points:
         times, counts = points.cells[::4], points.cells[3::4]
         samples = (*points.cells[1::4], *points.cells[2::4], points.value)
         if not all(_is_figure(value) or math.isnan(value) for value in samples):
-            raise ValueError("a series has samples that are none")
+            raise ValueError("a series has samples that are not numbers")
         if not all(map(_is_figure, (*times, *counts, points.width, points.last))) or points.width < 0:
             raise ValueError("a series has figures that are none")
         if any(map(gt, times, times[1:])) or not all(counts):
@@ -314,11 +314,11 @@ _NONE: Mapping[str, Points] = {}
 
 
 def figures(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the values that can be kept: numbers, and as nan what a program's metric is where it is none."""
+    """Return those of the values that can be kept: numbers, and nan for a program's metric that is not a number."""
     return {
         name: float(value) if _is_figure(value) else math.nan
         for name, value in values.items()
-        if _is_figure(value) or (name.startswith(PREFIX) and _is_no_number(value))
+        if _is_figure(value) or (name.startswith(PREFIX) and _is_not_a_number(value))
     }
 
 
@@ -326,6 +326,6 @@ def _is_figure(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= MOST  # neither is true of nan
 
 
-def _is_no_number(value: Any) -> bool:
+def _is_not_a_number(value: Any) -> bool:
     """Tell whether a value is nan or infinite. Programs report it as text, for JSON has neither."""
     return value in ("nan", "inf", "-inf") or (type(value) is float and not math.isfinite(value))

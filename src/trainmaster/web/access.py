@@ -77,7 +77,7 @@ class Sessions:
         return key
 
     def user_of(self, key: str) -> str | None:
-        """Return the user of a session; None where there is no such session."""
+        """Return the user of a session; None without such a session."""
         return self._users.get(_digest(key), (None, 0.0))[0]
 
 

@@ -132,8 +132,6 @@ def _stage(task: Mapping[str, Any]) -> str:
 
 def _words(task: Mapping[str, Any]) -> str:
     """Say how the task ended, or for whom its program waits, or how its last attempt before the present one ended."""
-    if task["state"] == "killed" and not task.get("started") and task["attempt"] == 1:
-        return "had not started"
     if task.get("waits"):
         return str(task["waits"])
     past = task.get("past") or ()

@@ -16,7 +16,7 @@ _LONGEST = 300  # characters of an error
 
 
 def error_line(tail: Sequence[str]) -> str:
-    """Return the line among the last ones of a program that says what went wrong: of a traceback the exception; "" where there is none."""
+    """Return the line among the last ones of a program that says what went wrong: of a traceback the exception; "" if no line does."""
     for begin in reversed([n for n, line in enumerate(tail) if _TRACEBACK in line]):
         prefix = tail[begin].partition(_TRACEBACK)[0]  # as of a rank
         for line in tail[begin + 1 :]:

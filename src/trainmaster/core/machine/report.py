@@ -17,6 +17,7 @@ from trainmaster.core.machine.state import (
     CHECKPOINT,
     FILES,
     GRANTED,
+    KILLED,
     PROMISE,
     SHARD,
     SUCCEEDED,
@@ -32,6 +33,7 @@ from trainmaster.core.machine.state import (
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
 from trainmaster.core.spec.quantities import format_seconds
 
+NOT_STARTED = "had not started"
 LEFT = "left"  # the state of a task that the job no longer has
 
 
@@ -200,7 +202,7 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         figures = {**task.figures, "task": task.key, "role": task.role}
         report |= {
             "reason": task.reason,
-            "words": words(task.reason, figures),
+            "words": _end_words(task, figures),
             "tail": task.tail,
             "error": error_line(task.tail),
         }
@@ -212,6 +214,12 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         report["past"] = [{"attempt": past.attempt, "reason": past.reason, "words": words(past.reason, past.figures), "ended": past.ended}
                           for past in task.past]  # fmt: skip
     return report
+
+
+def _end_words(task: Task, figures: Mapping[str, Any]) -> str:
+    """Say how a task ended. One whose job ended before it began did not end by the job's reason."""
+    has_begun = task.final != KILLED or task.started is not None or task.attempt > 1
+    return words(task.reason, figures) if has_begun else NOT_STARTED
 
 
 def _former(state: State, task: Task) -> dict[str, Any]:

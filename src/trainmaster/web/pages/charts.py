@@ -33,7 +33,7 @@ def charts(series: Sequence[Series], task: str, tasks: Sequence[Mapping[str, Any
     one task.
 
     `lines`: label -> value, of what was asked for. `tasks`: those of the job's status. A program's metric has a row for each task that
-    reports it. Those of more than `ROWS` tasks are one row, their mean, between `low` and `high`. `nan`: words about values that are none.
+    reports it. Those of more than `ROWS` tasks are one row, their mean, between `low` and `high`. `nan`: words about what is nan.
     """
     running = [entry["role"] for entry in tasks if (entry["task"] == task if task else entry["node"])]
     by_name: dict[str, list[Series]] = {}
@@ -67,7 +67,7 @@ def _together(rows: Sequence[Series]) -> dict[str, Any]:
     width = max(1.0, (end - begin) / max(1, min(POINTS, max(len(row.times) for row in rows) // 2)))
     intervals: dict[int, list[float]] = {}  # number -> the mean of each task in it
     for row in rows:
-        own: dict[int, list[float]] = {}  # nothing, where a task was no number
+        own: dict[int, list[float]] = {}  # nothing, where a task was nan
         for at, value in zip(row.times, row.values, strict=True):
             own.setdefault(int((at - begin) / width), []).extend(() if value is None else (value,))
         last = min(max(own) + 1, int((end - begin) / width))
@@ -145,7 +145,7 @@ def figure(value: float | None, form: str) -> str:
 
 
 def _nan_marks(chart: Mapping[str, Any]) -> str:
-    """Return a mark at each point of a chart that is no number."""
+    """Return a mark at each point of a chart that is not a number."""
     marks = set()
     for row in chart["rows"]:
         marks |= {round(row["times"].index(at) * WIDTH / max(1, len(row["times"]) - 1)) for at in row["nans"]}

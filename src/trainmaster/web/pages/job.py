@@ -156,7 +156,7 @@ def head(status: Figures, description: Figures, shown: Sequence[Figures], series
 
 
 def nan_lines(series: Sequence[Series]) -> list[str]:
-    """Say which figures of programs are no number now."""
+    """Say which figures of programs are nan now."""
     rows: dict[str, list[Series]] = {}
     for row in series:
         if row.is_nan:

@@ -97,7 +97,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
 
     async def missing(request: Request, error: Exception) -> Response:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        return HTMLResponse(error_page("../" * (path.count("/") - 1), f"there is no page {path[:80]}"), 404)
+        return HTMLResponse(error_page("../" * (path.count("/") - 1), f"nothing has the address {path[:80]}"), 404)
 
     routes = [Route("/", page, methods=["GET"]), Route("/live", live, methods=["GET"])]
     return Starlette(

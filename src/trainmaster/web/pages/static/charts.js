@@ -74,7 +74,7 @@
     return chart;
   }
 
-  // Where a value was no number the curve has a gap, which alone would be taken for a pause: it has a ground of its own.
+  // Where a value was nan the curve has a gap, which alone would look like a pause: it gets a background.
   function drawNans(plot, rows) {
     const {ctx, bbox: {left, top, width, height}} = plot;
     ctx.save();

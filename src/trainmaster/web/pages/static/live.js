@@ -9,7 +9,7 @@ const live = (() => {
   const AGAIN = 2000; // ms between two questions
   const SOON = 200; // ms, where the answer before said that there is more
   const PATIENCE = 20000; // ms for one answer
-  const SILENCE = 25000; // ms; a server has news each 10 s, were it only that there are none
+  const SILENCE = 25000; // ms; a server sends something each 10 s
   const sign = document.getElementById("offline");
   let heardAt = Date.now();
 
@@ -27,7 +27,7 @@ const live = (() => {
     sign.hidden = false;
   }
 
-  // Returns the answer to a question. Throws an error whose message says why there is none.
+  // Returns the answer to a question. Throws an error that says why it did not come.
   async function answer(address) {
     let response;
     try {
