@@ -1,7 +1,7 @@
 """A program that a test leads by files in the folder at argv[1].
 
-It trains up to the step that `steps` holds, and each step is reported, printed and written into the output. `fail` has it fail, `end` end
-well. `text` is the name of its phase and of a metric, and printed at each step.
+It trains up to the step that `steps` holds, and each step is reported, printed and written into the output. `nan` has its loss be nan,
+`fail` has it fail, `end` end well. `text` is the name of its phase and of a metric, and printed at each step.
 """
 
 from __future__ import annotations
@@ -29,5 +29,6 @@ while not (folder / "end").exists():
         if place:
             Path(place).mkdir(exist_ok=True)
             (Path(place) / "model").write_text("x" * step)
-    runtime.progress(step / total, step=step, loss=1 / (1 + step), **{text: float(step)})
+    loss = float("nan") if (folder / "nan").exists() else 1 / (1 + step)
+    runtime.progress(step / total, step=step, loss=loss, **{text: float(step)})
     time.sleep(0.02)

@@ -16,12 +16,12 @@ from trainmaster.client.watch.logs import check_task
 from trainmaster.client.watch.view import watch
 from trainmaster.client.watch.watched import Watching, spark
 from trainmaster.core.errors import NotFound
+from trainmaster.core.machine.report import job_progress
 from trainmaster.words.events import event_line
 from trainmaster.words.text import (
     clean,
     columns,
     ended_lines,
-    job_progress,
     names,
     output_sizes,
     shard_figures,
@@ -219,7 +219,6 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
                 waits="waits for the lock x, which ps:0 holds",
             ),
             task("ps:0", "killed", reason="not-needed", words="was stopped, the job being complete"),
-            task("late:0", "killed", started=None, reason="too-many-failures", words="2 of 8 tasks failed"),
         ]
     }
     rows = [line.split(maxsplit=1)[1] for line in task_rows(status)[1:]]
@@ -227,7 +226,6 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
     assert rows[1].endswith("attempt 1 was killed by SIGKILL")
     assert rows[2].endswith("waits for the lock x, which ps:0 holds")
     assert rows[3].startswith("stopped ")
-    assert rows[4].endswith("had not started")
 
 
 def test_a_job_that_has_not_ended_is_said_in_one_line() -> None:

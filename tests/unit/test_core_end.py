@@ -482,3 +482,13 @@ def test_logs_that_could_not_be_stored_are_named() -> None:
     assert status(script.state)["gave_up"] == [
         "logs of worker:0: the log could not be stored within 20 s: nobody answers"
     ]
+
+
+def test_a_task_that_never_ran_did_not_exit() -> None:
+    script = Script(job(worker=role(1, "never", after={"prep": "succeeded"}), prep=role(1, "never")))
+    script.start("prep:0")
+    script.fail("prep:0")
+    script.tick(SETTLE)
+    script.close()
+    words = {row["task"]: row["words"] for row in status(script.state)["tasks"]}
+    assert words == {"prep:0": "exited with status 1", "worker:0": "had not started"}

@@ -125,3 +125,12 @@ def test_a_job_without_figures_gives_no_hints(job: dict[str, Any]) -> None:
         series("gone:0", "cpu", []),
     ]
     assert hints(status(), job, rows) == []
+
+
+def test_a_hint_about_tensorboard_names_the_key_that_there_is() -> None:
+    tasks = [{"task": "tensorboard:0", "role": "tensorboard", "node": "n1"}]
+    job = {"roles": {"tensorboard": {"resources": {"memory": "4GiB", "cores": 4}}}}
+    rows = [series("tensorboard:0", "memory", [GIB] * 10), series("tensorboard:0", "cpu", [0.1] * 10)]
+    (hint,) = hints(status() | {"tasks": tasks}, job, rows)
+    assert "tensorboard.memory: 1280MiB would do" in hint.text
+    assert "roles." not in hint.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 
@@ -101,11 +102,11 @@ def test_the_whole_job_is_the_sum_of_its_tasks() -> None:
     for n in range(3):
         store.add(1e9 + 3 * n, "worker:0", {"cpu": 1.0, "memory": 5.0, "progress": 0.5, "step": 6.0 * n})
         store.add(1e9 + 3 * n, "worker:1", {"cpu": 0.5, "memory": 7.0, "progress": 0.25, "records": 12.0 * n})
-    expected = {"cpu": 1.5, "memory": 12.0, "steps": 2.0, "records.rate": 4.0, "records": 24.0, "progress": 0.375}
+    expected = {"cpu": 1.5, "memory": 12.0, "steps": 2.0, "records.rate": 4.0, "records": 24.0}
     assert store.totals(1e9 + 7) == expected
     store.interrupt("worker:1")
-    assert store.totals(1e9 + 8) == {"cpu": 1.0, "memory": 5.0, "steps": 2.0, "records": 24.0, "progress": 0.375}
-    assert store.totals(1e9 + 100) == {"records": 24.0, "progress": 0.375}
+    assert store.totals(1e9 + 8) == {"cpu": 1.0, "memory": 5.0, "steps": 2.0, "records": 24.0}
+    assert store.totals(1e9 + 100) == {"records": 24.0}
     store.add(1e9 + 100, JOB, {"records": 24.0})
     store.add(1e9 + 110, JOB, {"records": 48.0})
     assert [series.name for series in store.series([JOB])] == ["records"]  # its rate is the sum of its tasks' rates
@@ -201,10 +202,34 @@ def test_numbers_alone_are_kept() -> None:
     }
     assert readings(sample) == {"cpu": 0.5, "memory": 100.0, "gpu.1.util": 25.0, "gpu.1.memory": 7.0, "step": 3.0}
     odd = {"loss": "nan", "on": True, "big": 10**400, "inf": math.inf, "ok": 2, "x" * 200: 1.0}
-    assert reported({"value": 0.5, "metrics": odd}) == {"progress": 0.5, "metric.ok": 2.0, "metric." + "x" * 64: 1.0}
+    kept = reported({"value": 0.5, "metrics": odd})
+    assert {name: value for name, value in kept.items() if value == value} == {
+        "progress": 0.5,
+        "metric.ok": 2.0,
+        "metric." + "x" * 64: 1.0,
+    }
+    assert [name for name, value in kept.items() if value != value] == ["metric.loss", "metric.inf"]
+    assert reported({"value": "nan", "step": "nan"}) == {}, "only a program's own metrics may be nan"
     assert len(reported({"metrics": {str(n): n for n in range(500)}})) == metrics.METRICS
     with pytest.raises((ValueError, TypeError, LookupError)):
         readings({"gpus": [{"index": "<b>", "util": 1.0, "memory": 1}]})
+
+
+def test_a_loss_that_is_nan_stays_one_however_coarse_its_series_gets() -> None:
+    store = Store()
+    for n in range(5000):
+        loss = "nan" if n in (2000, 4999) else 1.0
+        store.add(1e9 + 3 * n, "worker:0", reported({"metrics": {"loss": loss}}))
+    again = Store()
+    for facts, content in store.rows():
+        again.restore(json.loads(json.dumps(facts)), content)
+    assert again.series() == store.series()
+    (row,) = store.series(names=["metric.*"])
+    assert (row.is_nan, len(row.nans), len(row.times) < 1000) == (True, 2, True)
+    assert [row.values[row.times.index(time)] for time in row.nans] == [None, None]
+    assert {value for value in row.values if value is not None} == {1.0}
+    store.add(1e9 + 20_000, "worker:0", {"metric.loss": 0.5})
+    assert [row.is_nan for row in store.series()] == [False]
 
 
 def test_what_was_asked_is_read_from_the_job() -> None:
@@ -216,4 +241,4 @@ def test_what_was_asked_is_read_from_the_job() -> None:
 def test_nothing_was_measured() -> None:
     assert Store().series() == [] == Store().series(["worker:0"], ["cpu"], 5.0)
     assert Store().totals(1e9) == {}
-    assert Points().series("a", "b", 0.0) == Series("a", "b", [], [], [])
+    assert Points().series("a", "b", 0.0) == Series("a", "b", [], [], [], [])

@@ -9,6 +9,7 @@ import pytest
 
 from trainmaster.agent.attempt.failure import failed
 from trainmaster.core.errors import BadInput
+from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.machine.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
 from trainmaster.core.machine.state import FINAL
 from trainmaster.data.store.stores import store_for
@@ -114,3 +115,26 @@ def test_a_storage_that_nothing_opens_is_not_tried_again() -> None:
     failure = failed("staging-failed", error.value)
     assert failure.reason == "storage-unknown"
     assert REASONS[failure.reason].lasting
+
+
+TRACEBACK = ["step 9", "Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "    f()"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "error"),
+    [
+        ([*TRACEBACK, "FloatingPointError: loss is nan"], "FloatingPointError: loss is nan"),
+        ([*TRACEBACK, "Stop: of two", "lines", "[W] destroy_process_group() was not called"], "Stop: of two"),
+        (
+            [*TRACEBACK, "KeyError: 'a'", "", "During handling of the above", *TRACEBACK, "ValueError: b"],
+            "ValueError: b",
+        ),
+        ([f"[rank1]: {line}" for line in [*TRACEBACK, "RuntimeError: c"]], "RuntimeError: c"),
+        (["    f()", "torch.OutOfMemoryError: CUDA", "bye"], "torch.OutOfMemoryError: CUDA"),
+        (["fatal: no such file", "done"], "fatal: no such file"),
+        (["error rate 0.1", "validation error: small"], ""),
+        ([], ""),
+    ],
+)
+def test_the_line_that_says_what_went_wrong(tail: list[str], error: str) -> None:
+    assert error_line(tail) == error

@@ -65,7 +65,7 @@ class Host:
 
     @functools.cached_property
     def measuring(self) -> Measuring:
-        return Measuring(self.storage, 1, time.time, self.feed.wake)
+        return Measuring(self.storage, 1, time.time, self.feed.wake, self.feed.progress)
 
     async def tell(self, *lines: bytes, to_log: bool = True) -> None:
         if to_log:
@@ -155,7 +155,7 @@ def test_a_reader_of_a_master_that_follows_sees_what_was_measured_before(host: H
         host.measuring.report("worker:0", {"metrics": {"loss": 0.5}})
         await host.feed.metrics()
         await host.measuring.close()
-        host.measuring = Measuring(host.storage, 2, time.time, host.feed.wake)
+        host.measuring = Measuring(host.storage, 2, time.time, host.feed.wake, host.feed.progress)
         host.measuring.report("worker:0", {"metrics": {"loss": 0.25}})
         assert [series.values for series in await host.feed.metrics()] == [[0.5, 0.25]]
         await host.measuring.close()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as Xml
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as some
 
 from trainmaster.core.metrics import Series
+from trainmaster.core.timeline import Attempt
 from trainmaster.web.pages.charts import charts, drawn, figure, form, title
 from trainmaster.web.pages.drawing import WIDTH, Range, Span, bars, line, spark, ticks
-from trainmaster.web.pages.job import row
+from trainmaster.web.pages.job import row, spans
 
 _HOSTILE = '<script>alert(1)</script>" onload="x'
 _TEXT = some.text(alphabet=some.characters(codec="utf-8", categories=("L", "N", "P", "S", "Z")))
@@ -86,3 +88,63 @@ def test_forms_and_titles() -> None:
     assert [figure(0.4251, "part"), figure(None, "bytes"), figure(1234.5, "number"), figure(0.01234, "number")] == [
         "43 %", "", "1,234", "0.0123",
     ]  # fmt: skip
+
+
+def losses(tasks: int, nan: int = -1) -> list[Series]:
+    """Return the loss of so many tasks, from 1.0 down; that of one task is nan in the end."""
+    times = [float(at) for at in range(100, 120)]
+    rows = []
+    for task in range(tasks):
+        values: list[float | None] = [task + 1.0 - at / 1000 for at in times]
+        nans = times[-3:] if task == nan else []
+        values[-3:] = [None] * 3 if nans else values[-3:]
+        rows.append(Series(f"worker:{task}", "metric.loss", times, values, values, nans))
+    return rows
+
+
+def test_more_tasks_than_lines_are_their_mean_between_the_lowest_and_the_highest() -> None:
+    (chart,) = charts(losses(8), "", [], {})
+    assert [row["task"] for row in chart["rows"]] == [f"worker:{task}" for task in range(8)]
+    (chart,) = charts(losses(12), "", [], {})
+    (row,) = chart["rows"]
+    assert row["task"] == "mean of 12 tasks"
+    assert [low < mean < high for low, mean, high in zip(chart["low"], row["values"], chart["high"], strict=True)] == [
+        True
+    ] * 11
+    assert round(row["values"][0], 1) == 6.4
+    assert "mean of 12 tasks" in drawn(chart)["tasks"]
+
+
+def test_a_loss_that_became_nan_is_marked_and_said() -> None:
+    for tasks in (2, 12):
+        (chart,) = charts(losses(tasks, nan=1), "", [], {})
+        assert chart["nan"] == "nan in worker:1 since 1970-01-01 00:01:57 UTC"
+        assert drawn(chart)["nan"] == chart["nan"]
+        assert 'class="nan"' in drawn(chart)["image"]
+    (chart,) = charts(losses(1, nan=0), "", [], {})
+    assert drawn(chart)["last"] == "nan"
+    (row,) = losses(1, nan=0)
+    past = attrs.evolve(row, times=[*row.times, 120.0], values=[*row.values, 0.5])
+    assert charts([past], "", [], {})[0]["nan"] == "was nan in worker:0, last at 1970-01-01 00:01:59 UTC"
+
+
+def test_all_of_many_tasks_may_be_nan() -> None:
+    rows = [
+        Series(f"worker:{task}", "metric.loss", [1.0, 2.0], [None, None], [None, None], [1.0, 2.0]) for task in range(9)
+    ]
+    (chart,) = charts(rows, "", [], {})
+    assert drawn(chart)["last"] == "nan"
+    assert "since" in chart["nan"]
+
+
+def test_waiting_for_a_container_is_not_drawn_as_starting() -> None:
+    whole = Range(0.0, 100.0)
+
+    def kinds(**times: float) -> list[tuple[str, float, float]]:
+        return [(span.kind, span.begin, span.end) for span in spans([Attempt("worker:0", 1, **times)], whole)]
+
+    assert kinds(began=0.0) == [("waiting", 0.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0) == [("waiting", 0.0, 60.0), ("staging", 60.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0, started=70.0)[:2] == [("waiting", 0.0, 60.0), ("staging", 60.0, 70.0)]
+    assert kinds(began=50.0, staging=50.0, started=70.0)[0] == ("staging", 50.0, 70.0)
+    assert kinds(began=0.0, ended=20.0) == [("waiting", 0.0, 20.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -112,3 +113,16 @@ def test_every_colour_is_legible() -> None:
 
 def test_the_stylesheet_is_current() -> None:
     assert (STATIC / "ansi.css").read_text() == ansi.stylesheet()
+
+
+def test_marking_a_search_takes_work_in_proportion_to_the_line() -> None:
+    def work(size: int) -> float:
+        """Return the seconds of this thread's own work."""
+        line, search = "ab " * size, re.compile("a")
+        began = time.thread_time()
+        assert ansi.html(line, search).count("hit") == size
+        return time.thread_time() - began
+
+    assert min(work(80_000) for _ in range(3)) < 9 * min(
+        work(20_000) for _ in range(3)
+    )  # in proportion 4, as its square 16

@@ -22,6 +22,7 @@ from waiting import until_async
 
 from trainmaster.client.jobs.past import Past
 from trainmaster.client.jobs.places import job_storage
+from trainmaster.core.errors import StorageFailed
 from trainmaster.core.spec.job import Logs
 from trainmaster.log.output import mark
 from trainmaster.web.contract import Reader
@@ -419,15 +420,19 @@ def test_a_page_behind_a_proxy_polls(facts: PrintedLogs) -> None:
     run(act)
 
 
-def test_an_error_of_the_storage_is_told_to_who_follows(facts: PrintedLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_storage_ends_the_stream_and_is_told_to_who_asks_then(
+    facts: PrintedLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fails(*arguments: Any) -> Any:
-        raise OSError("the disk is <gone>")
+        raise StorageFailed("the disk is <gone>")
         yield
 
     async def act() -> None:
         monkeypatch.setattr(facts, "log", fails)
         answer = await get(pages(facts), f"/logs/stream?places={TASK},1,0")
-        assert 'event: trouble\ndata: "the disk is <gone>"\n\n' in answer.text
+        assert (answer.status, "event: log" in answer.text) == (200, False)
+        answer = await get(pages(facts), f"/logs/{TASK}/part?follow=1&attempt=1&after=0")
+        assert (answer.status, "the disk is &lt;gone&gt;" in answer.text) == (503, True)
 
     run(act)
 

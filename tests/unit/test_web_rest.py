@@ -91,7 +91,8 @@ def test_metrics_that_are_no_numbers_are_null(server: Server, facts: Facts) -> N
         Series("worker:0", "metric.</script>", (1.0,), (float("inf"),), (1.0,)),
     ]
     rows = server.ask(f"{BASE}/metrics").json["series"]
-    assert rows[0] == {"task": "", "name": "cpu", "times": [1.0, 2.0], "values": [0.5, None], "highest": [0.5, None]}
+    figures = {"times": [1.0, 2.0], "values": [0.5, None], "highest": [0.5, None], "nans": []}
+    assert rows[0] == {"task": "", "name": "cpu", **figures}
     assert rows[1]["values"] == [None]
     assert [
         row["task"] for row in server.ask(f"{BASE}/metrics?task=worker:0&task=worker:1&since=1.5").json["series"]

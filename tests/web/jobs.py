@@ -54,6 +54,10 @@ class ByHand(Submitted):
     def fail(self, why: str = "loss is nan") -> None:
         self._write("fail", why)
 
+    def diverge(self) -> None:
+        """Have the loss be nan from now on."""
+        self._write("nan", "")
+
     def finish(self) -> None:
         self._write("end", "")
 
@@ -65,16 +69,17 @@ class ByHand(Submitted):
 
 @contextmanager
 def by_hand(
-    folder: Path, name: str = "by-hand", replicas: int = 2, text: str = "accuracy", **keys: Any
+    folder: Path, name: str = "by-hand", replicas: int = 2, text: str = "accuracy", least: int = 0, **keys: Any
 ) -> Iterator[ByHand]:
-    """Have a job of this machine whose programs run, and end it. `keys`: more of its role."""
+    """Have a job of this machine whose programs run, and end it. `least`: members of an elastic one. `keys`: more of its role."""
     folder.mkdir()
     for file, content in (("steps", "0"), ("text", text)):
         (folder / file).write_text(content)
     command = [sys.executable, str(PROGRAM), str(folder), str(STEPS)]
+    size = {"min": least, "max": replicas} if least else replicas
     job = {
         "name": name, "files": [], "outputs": {"model": {"url": str(folder / "out")}},
-        "roles": {"worker": role(command, replicas, **{"restart": {"scope": "task", "limit": 0}, "warm": False, **keys})},
+        "roles": {"worker": role(command, size, **{"restart": {"scope": "task", "limit": 0}, "warm": False, **keys})},
     }  # fmt: skip
     running = ByHand(trainmaster.submit(job), folder)
     try:

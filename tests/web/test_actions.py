@@ -52,6 +52,12 @@ def test_a_save_is_clicked_and_counts_its_tasks(
         screenshot(page, "half")
     expect(saves).to_contain_text("2/2 saved")
     expect(saves.get_by_role("progressbar")).to_have_count(0)
+    expect(saves).to_contain_text(f"{by_hand.folder / 'out'}/_saves/")
+    expect(saves.locator("time")).to_have_count(1)
+    page.reload()
+    expect(page.locator(".note.hint[role=status]")).to_have_count(0)  # it was said once
+    page.goto(f"{page.url}?done=kill")  # a link that claims what nobody did
+    expect(page.locator(".note.hint[role=status]")).to_have_count(0)
     (event,) = by_hand.told("save-requested")
     assert event["by"] == USER
     expect(page.locator("#recent")).to_contain_text(f"a save was asked for by {USER}")

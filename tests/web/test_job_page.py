@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -55,9 +56,27 @@ def test_a_failure_arrives_with_its_last_lines(
     expect(page.locator("#head")).to_contain_text("running")
     by_hand.fail("loss is nan")
     alert = page.locator("#alert")
+    expect(alert.get_by_role("heading")).to_have_text(re.compile("worker:[01] FloatingPointError: loss is nan"))
     expect(alert).to_contain_text("exited with status 1")
+    expect(page.locator("#head")).to_contain_text("exited with status 1: FloatingPointError: loss is nan")
     expect(alert.locator("pre")).to_contain_text("FloatingPointError: loss is nan")
     screenshot(page, "failed")
+
+
+def test_the_last_lines_of_a_failure_open_at_their_end_and_the_list_says_it(
+    by_hand: jobs.ByHand, served: Served, new_page: NewPage
+) -> None:
+    by_hand.fail("word " * 3000 + "end")
+    by_hand.end()
+    page = new_page(java_script_enabled=False, viewport={"width": 360, "height": 800})
+    address = served(by_hand.id)
+    page.goto(address)
+    box = page.locator("#alert pre")
+    expect(box).to_contain_text("FloatingPointError")
+    from_end = "pre => Math.abs(pre.scrollTop) < 2 && pre.scrollHeight > pre.clientHeight"
+    assert box.evaluate(from_end), "in a reversed box the end is at 0"
+    page.goto(f"{address}../../")
+    expect(page.locator("#jobs")).to_contain_text("FloatingPointError: word word")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -164,3 +183,15 @@ def test_a_click_ends_the_job_without_scripts_too(by_hand: jobs.ByHand, served: 
     assert by_hand.end()["state"] == "killed"
     page.reload()
     expect(page.locator("#head")).to_contain_text("killed")
+
+
+def test_an_address_without_a_page_says_so_and_leads_back(
+    steady: str, page: Page, complaints: list[str], screenshot: Screenshot
+) -> None:
+    for address, back in ((f"{steady}nothing", steady), (f"{steady}../../nothing/at/all", f"{steady}../../")):
+        page.goto(address)
+        expect(page.locator(".note.failed")).to_contain_text(re.compile("has no page|nothing has the address"))
+        page.locator("main a").click()
+        expect(page.locator("h1")).to_be_visible()
+        assert page.url == page.evaluate("address => new URL(address).href", back)
+    complaints.clear()

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.metrics import Series
+from trainmaster.core.spec.job import BOARD
 from trainmaster.core.spec.quantities import exact_bytes, format_bytes, format_seconds, parse_bytes, parse_seconds
 
 LONG = 60.0  # seconds
@@ -92,7 +93,8 @@ def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
     requested = _quantity(resources.get("memory"), parse_bytes)
     if used is None or not requested:
         return []
-    highest, key = max(used.values()), f"roles.{role}.resources.memory"
+    highest = max(used.values())
+    key = "tensorboard.memory" if role == BOARD else f"roles.{role}.resources.memory"
     near = [task for task, most in used.items() if most >= NEARLY * requested]
     if near:
         text = f"{_names(near)} used up to {format_bytes(highest)} of the {format_bytes(requested)} that {_each(near)} may use: raise {key}"
@@ -113,7 +115,7 @@ def _memory(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
 
 def _cores(role: str, resources: Figures, used: Usage | None) -> list[Hint]:
     requested = _quantity(resources.get("cores"), float)
-    if used is None or not requested:
+    if used is None or not requested or role == BOARD:  # whose cores no key sets
         return []
     most, tasks = max(used.values()), list(used)
     enough = max(1, math.ceil(most * ROOM))

@@ -2,7 +2,7 @@
 
 Names: `cpu` (cores), `memory` (bytes), `gpu.<n>.util` (percent), `gpu.<n>.memory` (bytes), `progress` (0 to 1), `step`, `steps` (a second),
 `records` (done), `records.rate` (a second), and `metric.<name>` of the program. The task "" is the whole job: sums of what its tasks use
-and do, the mean of their progress, and of all its GPUs, as `gpu.all`, the mean use and the sum of memory.
+and do, its progress, and of all its GPUs, as `gpu.all`, the mean use and the sum of memory.
 
 A series is a row of points. Each of them stands for all samples of an interval: their mean, the highest, and their number. While there is
 room each sample is a point. A series that is full merges neighbours: its interval doubles until a quarter of its room is free. So the whole
@@ -10,6 +10,9 @@ life of a job stays visible, ever more coarsely, and the sum and the highest of 
 
 A gap is a time in which nothing was measured: the task's attempt had ended, or samples that come by themselves (`SAMPLED`) did not. It
 is kept as long as it is wider than the interval. What a program reports has no rhythm, so there only the end of an attempt makes a gap.
+
+A figure of a program that is not a number (a loss that is nan or infinite) is a point too; `nans` has its time. A point that is merged
+with it is one as well: a loss that became nan must not look like one that ended well.
 
 All series together have at most `BUDGET` points: each gets `POINTS`, and half as many each time that there are too many series for that.
 """
@@ -50,6 +53,7 @@ class Series:
     """Samples of one name of one task, oldest first. `times` in seconds since 1970; a value is None where nothing was measured.
 
     A point stands for all samples of its interval: `values` has their means, `highest` the highest of them. Its time is that of the first.
+    `nans`: the times of the points in which a sample was not a number; their values are None.
     """
 
     task: str
@@ -57,6 +61,12 @@ class Series:
     times: Sequence[float]
     values: Sequence[float | None]
     highest: Sequence[float | None]
+    nans: Sequence[float] = ()
+
+    @property
+    def is_nan(self) -> bool:
+        """Tell whether the newest sample is not a number."""
+        return bool(self.nans) and self.nans[-1] == self.times[-1]
 
 
 class Store:
@@ -91,24 +101,20 @@ class Store:
         return None if points is None else points.value
 
     def totals(self, at: float) -> dict[str, float]:
-        """Return the values of the whole job at a time."""
+        """Return the values of the whole job at a time, without its progress: tasks that have left do not count there."""
         values: dict[str, float] = {}
-        progress, uses, memories = [], [], []
+        uses, memories = [], []
         for task, names in self._tasks.items():
             if task == JOB:
                 continue
             for name in SUMS:
                 if (points := names.get(name)) is not None and (name == "records" or points.is_fresh(at)):
                     values[name] = values.get(name, 0.0) + points.value
-            if (points := names.get("progress")) is not None:
-                progress.append(points.value)
             of_gpus = [
                 (name, points) for name, points in names.items() if name.startswith("gpu.") and points.is_fresh(at)
             ]
             uses += [points.value for name, points in of_gpus if name.endswith(".util")]
             memories += [points.value for name, points in of_gpus if name.endswith(".memory")]
-        if progress:
-            values["progress"] = math.fsum(progress) / len(progress)
         if uses:
             values |= {"gpu.all.util": math.fsum(uses) / len(uses), "gpu.all.memory": math.fsum(memories)}
         return values
@@ -149,15 +155,16 @@ class Store:
     def series(
         self, tasks: Collection[str] | None = None, names: Collection[str] | None = None, since: float = 0.0
     ) -> list[Series]:
-        """Return what was measured after `since`, of some tasks and names or of all. A series begins with the point in which `since` lies,
-        which may have grown. Series without anything newer are left out.
+        """Return what was measured after `since`, of some tasks and names or of all; the name `metric.*` is all that begin so. A series
+        begins with the point in which `since` lies, which may have grown. Series without anything newer are left out.
         """
+        begins = tuple(name[:-1] for name in names or () if name.endswith("*"))
         rows = self._tasks if tasks is None else {task: self._tasks[task] for task in tasks if task in self._tasks}
         return [
             points.series(task, name, since)
             for task, known in rows.items()
             for name, points in known.items()
-            if (names is None or name in names) and points.last > since
+            if (names is None or name in names or name.startswith(begins)) and points.last > since
         ]
 
     # -- snapshots --
@@ -232,7 +239,7 @@ class Points:
         cells, before = self.cells, self.cells[-1]
         share = count / (abs(before) + count)
         cells[-3] = cells[-3] * (1.0 - share) + mean * share
-        cells[-2] = max(cells[-2], highest)
+        cells[-2] = max(cells[-2], highest) if not math.isnan(cells[-2]) else highest  # nothing is above a nan
         cells[-1] = before + math.copysign(count, before)
 
     def series(self, task: str, name: str, since: float) -> Series:
@@ -240,12 +247,14 @@ class Points:
         times = self.cells[first::4].tolist()
         values: list[float | None] = [*self.cells[first + 1 :: 4]]
         highest: list[float | None] = [*self.cells[first + 2 :: 4]]
+        nans = [time for time, value in zip(times, values, strict=True) if value != value]
+        values, highest = ([None if value != value else value for value in row] for row in (values, highest))
         gaps = [n for n, count in enumerate(self.cells[first + 3 :: 4]) if count < 0 and n]
         for n in reversed(gaps):
             times.insert(n, (min(times[n - 1] + self.width, times[n]) + times[n]) / 2)
             values.insert(n, None)
             highest.insert(n, None)
-        return Series(task, name, times, values, highest)
+        return Series(task, name, times, values, highest, nans)
 
     def facts(self) -> dict[str, Any]:
         facts = {name: getattr(self, name) for name in ("width", "last", "value", "interrupted")}
@@ -264,7 +273,10 @@ class Points:
         if len(points.cells) != 4 * facts["points"]:
             raise ValueError("a series is cut short")
         times, counts = points.cells[::4], points.cells[3::4]
-        if not all(map(_is_figure, (*points.cells, points.width, points.last, points.value))) or points.width < 0:
+        samples = (*points.cells[1::4], *points.cells[2::4], points.value)
+        if not all(_is_figure(value) or math.isnan(value) for value in samples):
+            raise ValueError("a series has samples that are not numbers")
+        if not all(map(_is_figure, (*times, *counts, points.width, points.last))) or points.width < 0:
             raise ValueError("a series has figures that are none")
         if any(map(gt, times, times[1:])) or not all(counts):
             raise ValueError("the times of a series fall, or a point has no samples")
@@ -281,7 +293,7 @@ def readings(sample: Mapping[str, Any]) -> dict[str, float]:
 
 
 def reported(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return name -> value of a program's report: its progress, its step and its metrics. Texts, as of a loss that is nan, are left out."""
+    """Return name -> value of a program's report: its progress, its step and its metrics."""
     values = {"progress": report.get("value"), "step": report.get("step")}
     for name, value in [*(report.get("metrics") or {}).items()][:METRICS]:
         values[PREFIX + str(name)[:METRICS]] = value
@@ -302,9 +314,18 @@ _NONE: Mapping[str, Points] = {}
 
 
 def figures(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the values that are numbers and can be kept."""
-    return {name: float(value) for name, value in values.items() if _is_figure(value)}
+    """Return those of the values that can be kept: numbers, and nan for a program's metric that is not a number."""
+    return {
+        name: float(value) if _is_figure(value) else math.nan
+        for name, value in values.items()
+        if _is_figure(value) or (name.startswith(PREFIX) and _is_not_a_number(value))
+    }
 
 
 def _is_figure(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= MOST  # neither is true of nan
+
+
+def _is_not_a_number(value: Any) -> bool:
+    """Tell whether a value is nan or infinite. Programs report it as text, for JSON has neither."""
+    return value in ("nan", "inf", "-inf") or (type(value) is float and not math.isfinite(value))

@@ -62,6 +62,8 @@ class Attempt:
     @property
     def words(self) -> str:
         """Return how it ended in words, "" while it has not."""
+        if self.reason == "exit" and self.started is None:  # another task's program exited
+            return "had not started"
         return words(self.reason, {**self.figures, "task": self.task}) if self.reason else ""
 
 

@@ -26,6 +26,7 @@ import attrs
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.machine.events import Event, decode
+from trainmaster.core.machine.failure_words import error_line
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of, storage_for
 
@@ -34,7 +35,7 @@ INDEX = "index.json"
 UNSEEN = "unseen"  # in a job's directory: its cluster's report, where the job is over there and has no events that this machine sees
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
-_VERSION = 2
+_VERSION = 3
 _PART = 500  # jobs of a first reading that are shown before it is done
 _LONGEST = 200  # characters of a job's name, and of other texts that its log gives
 _INDEX_EVERY = 30.0  # s between two writings of an index by one process
@@ -57,6 +58,7 @@ class Headline:
     user: str = ""
     engine: str = ""
     tasks: int = 0  # at most
+    error: str = ""  # the line of its failing program that says what went wrong
 
     @property
     def lost(self) -> bool:
@@ -67,6 +69,11 @@ class Headline:
     def word(self) -> str:
         """Return the state as a list shows it."""
         return "unreadable" if self.lost else self.state
+
+    @property
+    def why(self) -> str:
+        """Return why it ended, as a list shows it; "" where its state says as much."""
+        return self.error or (self.reason if self.reason != self.state else "")
 
 
 _TYPES = tuple(
@@ -102,11 +109,19 @@ def _ended(event: Event) -> dict[str, Any]:
     }
 
 
+def _error(tail: Any) -> str:
+    return error_line(tail)[:_LONGEST] if isinstance(tail, list) and all(isinstance(line, str) for line in tail) else ""
+
+
 HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
     "submitted": _submitted,
     "generation-formed": lambda event: {"state": "running", "started": event.at},
     "member-joined": lambda event: {"state": "running", "started": event.at},  # where tasks start one by one
-    "ending": lambda event: {"state": "ending", "reason": str(event.data.get("reason") or "")[:_LONGEST]},
+    "ending": lambda event: {
+        "state": "ending",
+        "reason": str(event.data.get("reason") or "")[:_LONGEST],
+        "error": _error(event.data.get("tail")),
+    },
     "ended": _ended,
 }
 _TELLING = re.compile(b'"type":"(?:' + "|".join(map(re.escape, HEADLINES)).encode() + b')"')
@@ -278,10 +293,11 @@ def note_end(directory: str, status: Mapping[str, Any]) -> None:
     state = LocalStorage(directory)
     if place_of(directory) == directory or status.get("ended") is None or state.exists(END):
         return
-    reason = str((status.get("reason") or {}).get("reason", ""))
+    reason = status.get("reason") or {}
     headline = Headline(
-        status["job"], status["name"], status["state"], reason, status["submitted"], ended=status["ended"]
-    )
+        status["job"], status["name"], status["state"], str(reason.get("reason", "")), status["submitted"], ended=status["ended"],
+        error=str(reason.get("error", ""))[:_LONGEST],
+    )  # fmt: skip
     with contextlib.suppress(StorageFailed):
         state.replace(END, json.dumps(attrs.asdict(headline)).encode(), durable=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event
-from trainmaster.core.metrics import JOB, Series, Store, readings, reported
+from trainmaster.core.metrics import JOB, Series, Store, figures, readings, reported
 from trainmaster.log.metrics.files import Rows, sample_line
 from trainmaster.log.metrics.keeper import AGAIN, Keeper
 from trainmaster.log.storage import Storage
@@ -27,13 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class Measuring:
-    """The metrics of one master's job. `show` tells readers that there is something new."""
+    """The metrics of one master's job. `show` tells readers that there is something new; `progress` returns the
+    job's own."""
 
     def __init__(
-        self, storage: Storage, epoch: int, clock: Callable[[], float], show: Callable[[], Awaitable[None]]
-    ) -> None:
+        self, storage: Storage, epoch: int, clock: Callable[[], float], show: Callable[[], Awaitable[None]],
+        progress: Callable[[], float | None],
+    ) -> None:  # fmt: skip
         self._keeper = Keeper(storage, epoch)
-        self._clock, self._show = clock, show
+        self._clock, self._show, self._progress = clock, show, progress
         self._store = Store()
         self._samples: deque[tuple[float, str, dict[str, float]]] = deque(
             maxlen=WAITING
@@ -116,12 +118,15 @@ class Measuring:
                 self._store.add(at, task, values)
             else:
                 self._store.interrupt(task)
-        if samples and (is_last or now - self._totaled >= TOTALS) and (totals := self._store.totals(now)):
+        if samples and (is_last or now - self._totaled >= TOTALS) and (totals := self._totals(now)):
             self._totaled = now
             self._store.add(now, JOB, totals)
             samples.append((now, JOB, totals))
         if samples:
             self._keeper.take((sample_line(*sample) for sample in samples), self._rows)
+
+    def _totals(self, now: float) -> dict[str, float]:
+        return self._store.totals(now) | figures({"progress": self._progress()})
 
     def _rows(self) -> Rows:
         return deque(self._store.rows())

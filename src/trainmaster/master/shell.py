@@ -134,7 +134,7 @@ class Shell:
         if self._measuring is None:
             from trainmaster.master.measuring import Measuring
 
-            self._measuring = Measuring(self.storage, self.epoch, self._clock, self.feed.wake)
+            self._measuring = Measuring(self.storage, self.epoch, self._clock, self.feed.wake, self.feed.progress)
         return self._measuring
 
     # -- what comes in --

@@ -154,7 +154,7 @@ def progress(value: float | None = None, *, step: int | None = None, **metrics: 
     """Tell how far the program is: `value` of 0 to 1, the step it has completed, and `metrics`, in any combination.
 
     Value and step are shown with the task. Metrics are charts on the job's page, and are kept with the job: of a task 64
-    names, of 64 characters, and numbers alone (a nan is a gap). Once a second at most the newest of each is sent, and the
+    names, of 64 characters, and numbers alone (a nan is a gap, marked as such). Once a second at most the newest of each is sent, and the
     last ones when the program ends. Two have a meaning: `step_time`, the seconds that this process works itself in a step,
     without its waiting for others, and `throughput`, the work that it does a second, in any unit.
     """

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import ipaddress
+import json
 import secrets
+import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -29,6 +32,7 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Any]
 Announce = Callable[[str], object]
 
 SESSIONS = 1000  # the oldest goes
+KEPT_FOR = 7 * 24 * 3600.0  # s that a session lasts over restarts of its server
 SIGN_IN = "/sign-in"
 OPEN = ("/static/", "/favicon.ico")  # paths that anybody may read
 SAFE = ("GET", "HEAD")
@@ -38,12 +42,43 @@ _FORM_WITHIN = 10.0  # s: a stranger who signs in keeps no connection for longer
 _HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
-@attrs.frozen(slots=True)
-class Session:
-    """One browser that has signed in."""
+@attrs.define
+class Sessions:
+    """The browsers that have signed in, by the digest of their cookie: who reads what is kept can open nothing with it.
 
-    user: str
-    csrf: str = attrs.field(factory=lambda: secrets.token_urlsafe(24))
+    `cookie`: its name. `keep` is called with the content that `read` takes back, so that sessions outlive this process.
+    """
+
+    keep: Callable[[bytes], object] = lambda content: None
+    cookie: str = attrs.field(factory=lambda: f"trainmaster-{secrets.token_hex(6)}")
+    _users: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # digest -> the user, and when they signed in
+
+    @classmethod
+    def read(cls, content: bytes | None, keep: Callable[[bytes], object], now: float) -> Sessions:
+        """Return the sessions that were kept; none where nothing was, or what was is damaged: readers sign in again then."""
+        try:
+            kept = json.loads(content or b"{}")
+            users = {
+                str(digest): (str(user), float(at))
+                for digest, (user, at) in kept["users"].items()
+                if float(at) > now - KEPT_FOR
+            }
+            return cls(keep, str(kept["cookie"]), users)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls(keep)
+
+    def begin(self, user: str, now: float) -> str:
+        """Begin a session and return its cookie."""
+        key = secrets.token_urlsafe(32)
+        while len(self._users) >= SESSIONS:
+            del self._users[next(iter(self._users))]
+        self._users[_digest(key)] = user, now
+        self.keep(json.dumps({"cookie": self.cookie, "users": self._users}).encode())
+        return key
+
+    def user_of(self, key: str) -> str | None:
+        """Return the user of a session; None without such a session."""
+        return self._users.get(_digest(key), (None, 0.0))[0]
 
 
 class Codes:
@@ -106,8 +141,7 @@ class Access:
     hosts: Collection[str] = ()
     may_act: bool = False
     secure: bool = False  # served by TLS
-    sessions: dict[str, Session] = attrs.field(factory=dict)
-    cookie: str = attrs.field(factory=lambda: f"trainmaster-{secrets.token_hex(6)}")
+    sessions: Sessions = attrs.field(factory=Sessions)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -176,17 +210,15 @@ class Access:
         user = self.credentials.user_of(secret) if self.credentials is not None else None
         if user is None:
             return HTMLResponse(self.sign_in_page(target, problem), 401)
-        key = secrets.token_urlsafe(32)
-        while len(self.sessions) >= SESSIONS:
-            del self.sessions[next(iter(self.sessions))]
-        self.sessions[key] = Session(user)
+        key = self.sessions.begin(user, time.time())
         answer = RedirectResponse(target, 303)
-        answer.set_cookie(self.cookie, key, path="/", secure=self.secure, httponly=True, samesite="strict")
+        answer.set_cookie(self.sessions.cookie, key, path="/", secure=self.secure, httponly=True, samesite="strict")
         return answer
 
     def _reader(self, connection: HTTPConnection) -> Reader | None:
-        if (session := self.sessions.get(connection.cookies.get(self.cookie, ""))) is not None:
-            return Reader(session.user, self.may_act, csrf=session.csrf if self.may_act else "")
+        key = connection.cookies.get(self.sessions.cookie, "")
+        if (known := self.sessions.user_of(key)) is not None:
+            return Reader(known, self.may_act, csrf=_digest(f"anti-forgery token of {key}") if self.may_act else "")
         user = self.header.user_of(connection) if self.header is not None else ""
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if not user and scheme.lower() == "bearer" and isinstance(self.credentials, Tokens):
@@ -239,6 +271,10 @@ def _local(target: str) -> str:
     """Return a path of ours: no address of another site, which two slashes at the beginning would be."""
     path = "".join(letter for letter in target if letter.isprintable()).replace("\\", "/")
     return "/" + path.lstrip("/")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _same(text: str, other: str) -> bool:

@@ -132,8 +132,6 @@ def _stage(task: Mapping[str, Any]) -> str:
 
 def _words(task: Mapping[str, Any]) -> str:
     """Say how the task ended, or for whom its program waits, or how its last attempt before the present one ended."""
-    if task["state"] == "killed" and not task.get("started") and task["attempt"] == 1:
-        return "had not started"
     if task.get("waits"):
         return str(task["waits"])
     past = task.get("past") or ()
@@ -153,22 +151,6 @@ def progress(task: Mapping[str, Any]) -> str:
     parts = [f"{value * 100:.0f} %"] if isinstance(value, int | float) else []
     parts += [f"step {step}"] if step is not None else []
     return " ".join(parts) or "-"
-
-
-def job_progress(status: Mapping[str, Any]) -> float | None:
-    """Return how much of the job is done, of 0 to 1: of its shards, else the mean of its tasks; None where nothing tells it."""
-    if status["state"] == "succeeded":
-        return 1.0
-    if shards := status.get("shards", {}).values():
-        total = sum(figures["total"] for figures in shards)
-        return sum(figures["done"] + figures.get("aside", 0) for figures in shards) / total if total else None
-    values = [
-        1.0 if task["state"] == "succeeded" else task.get("progress")
-        for task in status["tasks"]
-        if task.get("counts", True)
-    ]
-    known = [value for value in values if isinstance(value, int | float)]
-    return sum(known) / len(values) if known else None
 
 
 def _figure(value: Any, form: str) -> str:

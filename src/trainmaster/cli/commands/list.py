@@ -59,7 +59,7 @@ def command(
             job.word,
             ago(job.submitted, now),
             "" if job.lost else _took(job.submitted, job.ended or now),
-            f"last known: {job.state}; {job.unreadable}" if job.lost else job.reason if job.reason != job.state else "",
+            f"last known: {job.state}; {job.unreadable}" if job.lost else job.why,
         )
         for job in jobs
     ]

@@ -21,6 +21,7 @@ from trainmaster.client.ui.measured import Measured
 from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, streamed
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.events import Event, decode
+from trainmaster.core.machine.report import LEFT, all_tasks
 from trainmaster.core.timeline import Timeline
 from trainmaster.log.history.course import events_of
 from trainmaster.log.output import MASTER
@@ -41,7 +42,7 @@ LOG_LOOKS = 100  # such looks a second at most: each is a thread
 SILENCE = 2.0  # s without a master that need no word
 AGAIN = 3.0  # s until a job that could not be read is read again
 LATE = 60.0  # s after its end in which a job may still be at work
-FINAL = ("succeeded", "failed", "killed", "lost")
+FINAL = ("succeeded", "failed", "killed", "lost", LEFT)
 _AT_ONCE = 500  # events read by one thread
 
 
@@ -341,9 +342,9 @@ class Watched:
     # -- inside: output --
 
     def _row(self, task: str) -> Mapping[str, Any]:
-        for row in self._status["tasks"]:
+        for row in all_tasks(self._status):
             if row["task"] == task:
-                return row  # type: ignore[no-any-return]
+                return row
         raise Unknown(f"the job has no task {task[:100]}")
 
     async def _latest(self, task: str) -> int:

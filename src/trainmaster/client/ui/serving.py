@@ -8,11 +8,12 @@ import errno
 import logging
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.ui.threads import in_thread
-from trainmaster.core.errors import BadInput
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.host.machine import user_name
 from trainmaster.host.network.listening import BACKLOG, prompt
 from trainmaster.interrupts import interrupt
@@ -47,9 +48,22 @@ def serve_user(
     """Serve the user of this machine. `programs`: the listener of the pages of programs; None: these are not opened. `announce(address,
     again)`: an address with a code, and whether an earlier code was used. `opened`: called with the first address once it answers.
     """
-    from trainmaster.web.access import Access, Codes
+    from trainmaster.host.places import state_dir
+    from trainmaster.log.storage import LocalStorage
+    from trainmaster.web.access import Access, Codes, Sessions
 
     number = listener.getsockname()[1]
+    storage, kept = LocalStorage(state_dir()), f"ui/{number}.json"
+
+    def keep(content: bytes) -> None:
+        with contextlib.suppress(TrainmasterError):  # then readers sign in again after a restart
+            storage.replace(kept, content)
+
+    try:
+        content = storage.read(kept)
+    except TrainmasterError:
+        content = None
+    sessions = Sessions.read(content, keep, time.time())
     addresses: list[str] = []
 
     def tell(code: str) -> None:
@@ -61,7 +75,7 @@ def serve_user(
     hint = "Open the address that stands in the terminal of tm ui, or put in the code at its end."
 
     def access(app: Any) -> Access:
-        return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True)
+        return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True, sessions=sessions)
 
     _run(place, listener, access, lambda: opened and opened(addresses[0]), programs)
 

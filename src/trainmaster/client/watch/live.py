@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+import attrs
+
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
@@ -52,7 +54,8 @@ class Live:
 
         query = urlencode({"task": [*(tasks or ())], "name": [*(names or ())], "since": since}, doseq=True)
         rows = self._once("GET", f"/metrics?{query}")["series"]
-        return [Series(*(row[name] for name in ("task", "name", "times", "values", "highest"))) for row in rows]
+        known = [field.name for field in attrs.fields(Series)]
+        return [Series(**{name: row[name] for name in known if name in row}) for row in rows]
 
     def act(self, verb: str, **fields: Any) -> Facts:
         """Have the master do something with the job: kill, scale, save and others of the REST interface."""

@@ -17,10 +17,11 @@ from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.rows import rows
 from trainmaster.client.watch.watched import Watching
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.machine.report import job_progress
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.log.index import Headline
 from trainmaster.words.events import clock, event_text
-from trainmaster.words.text import ago, clean, ended_lines, job_progress, progress
+from trainmaster.words.text import ago, clean, ended_lines, progress
 
 EVERY = 2.0  # s between two looks at all jobs
 REDRAW = 0.25  # s between two drawings of one job at least

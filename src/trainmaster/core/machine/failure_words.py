@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.core.machine.reasons import sentence, words
 from trainmaster.core.machine.units import GROUP, unit_from
 from trainmaster.core.spec.quantities import format_seconds
+
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b(?::|$)|(?i:fatal|error|panic)\b: ")
+_LONGEST = 300  # characters of an error
+
+
+def error_line(tail: Sequence[str]) -> str:
+    """Return the line among the last ones of a program that says what went wrong: of a traceback the exception; "" if no line does."""
+    for begin in reversed([n for n, line in enumerate(tail) if _TRACEBACK in line]):
+        prefix = tail[begin].partition(_TRACEBACK)[0]  # as of a rank
+        for line in tail[begin + 1 :]:
+            text = line.removeprefix(prefix)
+            if text.strip() and not text[0].isspace():
+                return text.strip()[:_LONGEST]
+    return next((line.strip()[:_LONGEST] for line in reversed(tail) if _ERROR.match(line.strip())), "")
 
 
 def incident_text(event: Mapping[str, Any], tasks: int = 2) -> str:

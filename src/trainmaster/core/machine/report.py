@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.input.shards import failed_words, place_words
+from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.machine.pace_words import advice_words, pace_words, speed_words
 from trainmaster.core.machine.phases import NEW, READY, RUNNING, STARTING
@@ -16,6 +17,7 @@ from trainmaster.core.machine.state import (
     CHECKPOINT,
     FILES,
     GRANTED,
+    KILLED,
     PROMISE,
     SHARD,
     SUCCEEDED,
@@ -31,6 +33,9 @@ from trainmaster.core.machine.state import (
 )
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
 from trainmaster.core.spec.quantities import format_seconds
+
+NOT_STARTED = "had not started"
+LEFT = "left"  # the state of a task that the job no longer has
 
 
 def job_state(state: State) -> str:
@@ -59,7 +64,8 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
         "reason": end_reason(state),
         "phase": phase(state, now),
         "waiting": waiting(state),
-        "tasks": [task_status(state, task) for task in state.tasks.values() if _is_shown(task)],
+        "tasks": [task_status(state, task) for task in state.tasks.values() if is_shown(task)],
+        "former": [_former(state, task) for task in state.tasks.values() if not is_shown(task) and task.past],
         "outputs": {name: output.url for name, output in job.outputs.items()},
         "checkpoint": state.checkpoint,
         "saves": [{**save, "left": list(save["left"])} for save in state.saves],
@@ -69,6 +75,25 @@ def status(state: State, now: float = 0.0) -> dict[str, Any]:
         "losses": losses(state),
         "gave_up": [f"{step}: {why}" for step, why in state.steps.items() if why],
     }
+
+
+def job_progress(status: Mapping[str, Any]) -> float | None:
+    """Return how much of the job is done, of 0 to 1: of its shards, else the mean of its tasks; None where nothing tells it.
+
+    Each task has the `progress` that it last reported. Tasks that the job no longer has do not count.
+    """
+    if status["state"] == SUCCEEDED:
+        return 1.0
+    if shards := status.get("shards", {}).values():
+        total = sum(figures["total"] for figures in shards)
+        return sum(figures["done"] + figures.get("aside", 0) for figures in shards) / total if total else None
+    values = [
+        1.0 if task["state"] == SUCCEEDED else task.get("progress")
+        for task in status["tasks"]
+        if task.get("counts", True)
+    ]
+    known = [value for value in values if isinstance(value, int | float)]
+    return sum(known) / len(values) if known else None
 
 
 def _scaling(state: State, role: str, seen: Scaling) -> dict[str, Any]:
@@ -158,12 +183,16 @@ def end_reason(state: State) -> dict[str, Any] | None:
     if "task" in end:
         task = end["task"]
         figures |= {"task": task, "role": task.split(":")[0]}
-        report |= {"task": task, "attempt": end.get("attempt"), "tail": end.get("tail", [])}
+        report |= {
+            "task": task,
+            "attempt": end.get("attempt"),
+            "tail": end.get("tail", []),
+            "error": error_line(end.get("tail", [])),
+        }
     return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
 
 def task_status(state: State, task: Task) -> dict[str, Any]:
-    is_placed = task.final or task.hold == GRANTED  # otherwise `node` and `container` are those of its last container
     report: dict[str, Any] = {
         "task": task.key,
         "role": task.role,
@@ -171,8 +200,8 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
         "state": task.state,
         "phase": _task_phase(state, task),
         "attempt": task.attempt,
-        "node": task.node if is_placed else "",
-        "container": task.container if is_placed else "",
+        "node": task.node if is_placed(task) else "",
+        "container": task.container if is_placed(task) else "",
         "since": task.since,
         "started": task.started,
         "restarts": task.attempt - 1,
@@ -180,7 +209,12 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     }
     if task.reason:
         figures = {**task.figures, "task": task.key, "role": task.role}
-        report |= {"reason": task.reason, "words": words(task.reason, figures), "tail": task.tail}
+        report |= {
+            "reason": task.reason,
+            "words": _end_words(task, figures),
+            "tail": task.tail,
+            "error": error_line(task.tail),
+        }
     if (straggling := state.stragglers.get(task.key)) is not None:
         report["straggling"] = {**straggling, "words": pace_words(straggling)}
     if task.trouble is not None:
@@ -191,7 +225,30 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
     return report
 
 
-def _is_shown(task: Task) -> bool:
+def _end_words(task: Task, figures: Mapping[str, Any]) -> str:
+    """Say how a task ended. One whose job ended before it began did not end by the job's reason."""
+    has_begun = task.final != KILLED or task.started is not None or task.attempt > 1
+    return words(task.reason, figures) if has_begun else NOT_STARTED
+
+
+def _former(state: State, task: Task) -> dict[str, Any]:
+    """Return the status of a task that the job no longer has: that of its last attempt."""
+    report = task_status(state, task)
+    *past, last = report["past"]
+    return {**report, **last, "state": LEFT, "phase": LEFT, "since": last["ended"], "past": past}
+
+
+def all_tasks(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tasks of a job's status, and those that the job had and no longer has."""
+    return [*status["tasks"], *status.get("former", ())]
+
+
+def is_placed(task: Task) -> bool:
+    """Tell whether the task has a container, or had one to its end; otherwise `node` and `container` are those of its last one."""
+    return bool(task.final) or task.hold == GRANTED
+
+
+def is_shown(task: Task) -> bool:
     """Tell whether users see the task: a member, or a spare that has something."""
     return not task.is_spare or task.live or (not task.final and task.hold == GRANTED)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
-from trainmaster.core.machine.report import status
+from trainmaster.core.machine.report import is_placed, is_shown, job_progress, job_state, status
 from trainmaster.core.machine.state import FINAL, State
 from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
@@ -148,6 +148,20 @@ class Feed:
             if text := waits.get(task["task"]):
                 task["waits"] = text
         return facts
+
+    def progress(self) -> float | None:
+        """Return how much of the job is done, as the status says it, without the rest of a status."""
+        state, samples = self._host.state, self._host.samples
+        tasks = [
+            {
+                "state": task.state, "counts": task.counts,
+                "progress": samples.get(task.key, {}).get("progress") if is_placed(task) else None,
+            }
+            for task in state.tasks.values()
+            if is_shown(task)
+        ]  # fmt: skip
+        shards = {name: table.figures for name, table in state.shards.items()}
+        return job_progress({"state": job_state(state), "shards": shards, "tasks": tasks})
 
     def shown_status(self) -> dict[str, Any]:
         """Return the status for a reader: of a large job one up to `STATUS_EVERY` old, since many may ask each second."""

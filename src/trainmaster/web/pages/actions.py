@@ -137,4 +137,4 @@ async def perform(name: str, acts: Acts, form: Form, reader: Reader, home: str) 
     result = await ACTIONS[name].act(acts, form, f"user {reader.user}")
     if name == "retry":
         return f"{home}jobs/{quote(str(result))}/"
-    return f"./?done={name}"
+    return "./"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterator
 from html import escape
 
@@ -62,6 +63,7 @@ class Style:
 
 
 _PLAIN = Style()
+_NO_MATCH = (sys.maxsize, sys.maxsize)
 
 
 def html(data: bytes | str, search: re.Pattern[str] | None = None) -> str:
@@ -115,16 +117,17 @@ def _styled(text: str) -> Iterator[tuple[str, str]]:
 
 def _marked(runs: list[tuple[str, str]], search: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Cut runs where a match begins or ends, and mark those within."""
-    matches = [match.span() for match in search.finditer("".join(text for _, text in runs))]
+    spans = (match.span() for match in search.finditer("".join(text for _, text in runs)))
+    first, last = next(spans, _NO_MATCH)
     at = 0
     for classes, text in runs:
-        end = at + len(text)
+        begin, end = at, at + len(text)
         while at < end:
-            while matches and matches[0][1] <= at:
-                matches.pop(0)
-            is_hit = bool(matches) and matches[0][0] <= at
-            stop = min(end, matches[0][is_hit]) if matches else end
-            yield f"{classes} hit".strip() if is_hit else classes, text[at - end :][: stop - at]
+            if last <= at:
+                first, last = next(spans, _NO_MATCH)
+            is_hit = first <= at
+            stop = min(end, last if is_hit else first)
+            yield f"{classes} hit".strip() if is_hit else classes, text[at - begin : stop - begin]
             at = stop
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from trainmaster.core.errors import NotFound, TrainmasterError
@@ -18,19 +19,19 @@ from trainmaster.core.metrics import Series
 from trainmaster.web.contract import Acts, Facts, Links, Reader, Unknown
 from trainmaster.web.pages.actions import ACTIONS, check_token, command, perform
 from trainmaster.web.pages.blocks import View, Views
-from trainmaster.web.pages.charts import METRIC, ROWS, charts, drawn
+from trainmaster.web.pages.charts import METRIC, charts, drawn
 from trainmaster.web.pages.events import events_page
 from trainmaster.web.pages.job import NO_SERIES, Choice, JobPage
 from trainmaster.web.pages.logs.routes import log_routes
 from trainmaster.web.pages.patience import Patience
-from trainmaster.web.pages.query import whole, without
+from trainmaster.web.pages.query import whole
 from trainmaster.web.pages.render import Static, render
 from trainmaster.web.pages.task import TaskPage, time_line_page
 from trainmaster.words.keys import leaves
 
 FORM_LIMIT = 16 * 1024  # bytes
 PIECE = 32 * 1024  # characters of a stream that a slow reader keeps in memory, beside its connection's buffer
-AGAIN = 2.0  # s between two polls of a page that gets no events
+QUIET = "event: quiet\ndata:\n\n"  # says that the server is there
 
 # Errors that become pages; of two kinds that an error is, the first counts.
 _STATUSES: Mapping[type[Exception], int] = {
@@ -68,6 +69,9 @@ class _Pages:
         self._facts, self._reader_of, self._acts, self._home = facts, reader_of, acts, home
         self._links, self._is_exported = links, is_exported
         self._views, self._patience = Views(facts), Patience()
+        self._done: dict[
+            str, str
+        ] = {}  # a reader's anti-forgery token -> the action of theirs that the next page says was done
 
     def application(self) -> Starlette:
         gets = {
@@ -79,7 +83,8 @@ class _Pages:
         routes.append(Route("/actions/{action}", self.act, methods=["POST"]))
         routes += log_routes(self._facts, self._reader_of, self._values)
         return Starlette(
-            routes=[*routes, Mount("/static", Static())], exception_handlers=dict.fromkeys(_STATUSES, self._failed)
+            routes=[*routes, Mount("/static", Static())],
+            exception_handlers={404: self._missing, **dict.fromkeys(_STATUSES, self._failed)},
         )
 
     def _values(self, request: Request, section: str) -> dict[str, Any]:
@@ -103,6 +108,9 @@ class _Pages:
         text, mend = getattr(error, "message", "") or str(error), getattr(error, "mend", "")
         return HTMLResponse(render("error.html", **self._values(request, ""), text=text, mend=mend), status)
 
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        return await self._failed(request, Unknown(f"the job has no page {request.scope['path'][-80:]}"))
+
     # -- pages --
 
     def _view(self, request: Request) -> View:
@@ -114,10 +122,10 @@ class _Pages:
 
     async def job(self, request: Request) -> Response:
         version, blocks = await self._view(request).now()
-        done = ACTIONS.get(request.query_params.get("done", ""))
+        done = ACTIONS.get(self._done.pop(self._reader_of(request).csrf, ""))
         page = render(
             "job.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, query=request.url.query,
-            live=live_address(), notice=done.done if done else "", again=AGAIN, kept=await self._kept(""),
+            live=live_address(), notice=done.done if done else "", kept=await self._kept(""),
             charts=[drawn(chart) for chart in await self._charts("")],
         )  # fmt: skip
         return HTMLResponse(page)
@@ -126,7 +134,7 @@ class _Pages:
         version, blocks = await self._view(request).now()
         task = request.path_params["task"]
         page = render(
-            "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=task, again=AGAIN,
+            "task.html", **self._values(request, "job"), blocks=blocks, version_of_blocks=version, task=task,
             live=live_address(task), query="", kept=await self._kept(task),
             charts=[drawn(chart) for chart in await self._charts(task)],
         )  # fmt: skip
@@ -163,12 +171,14 @@ class _Pages:
         """Return the charts of one task, or of the whole job with what its programs report."""
 
         async def read() -> Sequence[Series]:
-            tasks = [task] if task else ["", *(entry["task"] for entry in self._facts.shown_status()["tasks"][:ROWS])]
-            series = await self._facts.metrics(tasks)
-            return [row for row in series if row.task == task or row.name.startswith(METRIC)]
+            series = await self._facts.metrics([task])
+            return series if task else [*series, *await self._facts.metrics(names=[f"{METRIC}*"])]
 
         series, _ = await self._patience.read("samples", read, NO_SERIES, of=f"charts of {task}")
-        return charts(series, task, self._facts.shown_status()["tasks"], self._facts.description().get("job") or {})
+        tasks, job = self._facts.shown_status()["tasks"], self._facts.description().get("job") or {}
+        return await asyncio.to_thread(
+            charts, series, task, tasks, job
+        )  # of thousands of tasks it takes a tenth of a second
 
     async def _kept(self, task: str) -> str:
         """Return the charts' data for a page that is exported; "" for any other, which asks for it."""
@@ -203,20 +213,25 @@ class _Pages:
             target = await perform(name, self._acts, form, reader, self._home)
         except (ValueError, TrainmasterError) as error:
             return await self.ask(request, getattr(error, "message", "") or str(error), 400)
+        if target == "./":  # else it is another job's page
+            self._done[reader.csrf] = name
         return RedirectResponse(f"../{target}", 303)
 
 
 async def live_answer(request: Request, view: View, reader: Reader) -> Response:
-    """Give the blocks of a view that changed since the version in a request's query: one answer, or a stream of server-sent events."""
+    """Give {version, blocks} of a view, those that changed since the version in a request's query: one answer, or server-sent events."""
     version = whole(request, "v", 0)
-    if last := request.headers.get("last-event-id", ""):
-        version = int(last) if last.isdecimal() else 0
-    if reader.live:
+    if reader.live and "text/event-stream" in request.headers.get("accept", ""):
         return StreamingResponse(_sent(view, version), media_type="text/event-stream")
-    version, changed = await view.changes(version)
-    live = live_address(request.path_params.get("task", ""))
-    poller = render("parts/poller.html", live=live, version_of_blocks=version, query=without(request, "v"), again=AGAIN)
-    return HTMLResponse("".join(map(out_of_band, changed)) + poller)
+    try:
+        return JSONResponse(_news(*await view.changes(version)))
+    except Exception as failure:  # noqa: BLE001  the page says so, and asks again
+        text = getattr(failure, "message", "") or str(failure) or type(failure).__name__
+        return JSONResponse({"error": text}, 404 if isinstance(failure, LookupError) else 503)
+
+
+def _news(version: int, blocks: Sequence[str]) -> dict[str, Any]:
+    return {"version": version, "blocks": blocks}
 
 
 def live_address(task: str = "") -> str:
@@ -225,39 +240,14 @@ def live_address(task: str = "") -> str:
 
 
 async def _sent(view: View, version: int) -> AsyncIterator[str]:
-    """Yield server-sent events for as long as the reader stays."""
-    yield ": connected\n\n"
-    while True:
-        try:
+    """Yield server-sent events for as long as the reader stays. Where the blocks cannot be made the stream ends: the page asks then why."""
+    yield QUIET
+    with contextlib.suppress(Exception):
+        while True:
             version, changed = await view.since(version)
-        except Exception as failure:  # noqa: BLE001  the page says so, and asks again
-            text = getattr(failure, "message", "") or str(failure) or type(failure).__name__
-            yield f"id: {version}\nevent: trouble\n{_lines(text)}\n"
-            return
-        if not changed:
-            yield ": quiet\n\n"
-            continue
-        text = f"id: {version}\n"
-        for block in changed:
-            text += _lines(out_of_band(block))
-            while len(text) > PIECE:
-                yield text[:PIECE]
-                text = text[PIECE:]
-        yield f"{text}\n"
-
-
-def _lines(text: str) -> str:
-    return "".join(f"data: {line}\n" for line in text.splitlines())
-
-
-def out_of_band(html: str) -> str:
-    """Return a block so that htmx puts it in the place of the element with its id.
-
-    Each stands in a template of its own: after other elements, a parser of HTML drops the tags of a part of a table.
-    """
-    match = re.search(r'id="([^"]+)"', html)
-    assert match is not None, "a block has an id"
-    return f'<hx-partial hx-target="#{match[1]}" hx-swap="outerMorph">{html}</hx-partial>'
+            text = f"data: {json.dumps(_news(version, changed))}\n\n" if changed else QUIET
+            for begin in range(0, len(text), PIECE):
+                yield text[begin : begin + PIECE]
 
 
 def _action(request: Request) -> str:

@@ -18,7 +18,7 @@ OFTEN = 0.1  # s between two makings at least
 SELDOM = 2.0  # s between two makings at most, where there is something new: the first one also loads templates
 SHARE = 10  # a view is left as it is for as many times as long as making it took
 LINGER = 10.0  # s that blocks are kept current after the last reader asked
-QUIET = 15.0  # s after which a reader who gets nothing is answered all the same
+QUIET = 10.0  # s after which a reader who gets nothing is answered all the same
 
 # id -> HTML of the element; or (identity, HTML) of one that has blocks of its own inside: it changed where its identity did
 Blocks = Mapping[str, str | tuple[str, str]]

@@ -24,7 +24,7 @@ from trainmaster.web.pages.app import job_pages
 from trainmaster.web.pages.render import STATIC
 
 _LINK = re.compile(r'<a ([^>]*)href="([^"]*)"([^>]*)>(.*?)</a>', re.DOTALL)
-_SERVED = re.compile(r'<form .*?</form>|<p class="actions".*?</p>', re.DOTALL)
+_SERVED = re.compile(r'<form .*?</form>|<p class="actions".*?</p>|<p id="offline".*?</p>', re.DOTALL)
 _ABSOLUTE = re.compile(r"[a-z]+:|#")
 
 

@@ -8,18 +8,21 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.fold.saving import save_folder
 from trainmaster.core.hints import hints
+from trainmaster.core.machine.report import all_tasks, job_progress
 from trainmaster.core.metrics import JOB, Series
 from trainmaster.core.spec.job import BOARD_LABEL
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts, Links
 from trainmaster.web.pages.actions import buttons
 from trainmaster.web.pages.blocks import Blocks
+from trainmaster.web.pages.charts import nan_words, title
 from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ticks
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import dom_id, render
 from trainmaster.words.events import event_text
-from trainmaster.words.text import job_progress, loss_lines, shard_figures, state_word
+from trainmaster.words.text import loss_lines, shard_figures, state_word
 
 PAGE = 100  # tasks on one page
 ROWS = 40  # tasks with a row of their own in the time line of the job's page
@@ -148,7 +151,17 @@ def head(status: Figures, description: Figures, shown: Sequence[Figures], series
     steps = [task["step"] for task in [*status["tasks"], *shown] if task.get("step") is not None]
     return {
         "job": status, "description": description, "progress": progress, "word": job_word(status), "steps": max(steps, default=None),
+        "nans": nan_lines(series),
     }  # fmt: skip
+
+
+def nan_lines(series: Sequence[Series]) -> list[str]:
+    """Say which figures of programs are nan now."""
+    rows: dict[str, list[Series]] = {}
+    for row in series:
+        if row.is_nan:
+            rows.setdefault(row.name, []).append(row)
+    return [f"{title(name)} is {nan_words(of_name)}" for name, of_name in rows.items()]
 
 
 def job_word(status: Figures) -> str:
@@ -187,7 +200,7 @@ def time_line(status: Figures, timeline: Timeline, now: float, rows: int = ROWS)
     begin = status["submitted"]
     shown = Range(begin, status["ended"] or nice_end(begin, now))
     attempts = attempts_by_task(timeline)
-    tasks = sorted(status["tasks"], key=importance)
+    tasks = sorted(all_tasks(status), key=importance)
     lines = [(task["task"], bars(spans(attempts.get(task["task"], []), shown), shown)) for task in tasks[:rows]]
     marks = sorted(timeline.marks, key=lambda mark: mark.at)
     crowd = bars(crowd_spans(timeline, shown, len(tasks)), shown) if len(tasks) > rows else None
@@ -203,14 +216,20 @@ def newest(marks: Sequence[Mark]) -> list[Mark]:
 
 
 def spans(attempts: Sequence[Attempt], shown: Range, root: str = "") -> list[Span]:
-    """Return the bars of one task: each attempt's time before its program, and its program's."""
+    """Return the bars of one task: of each attempt its time without a container, that before its program, and its program's."""
     row_spans = []
     for attempt in attempts:
         end = attempt.ended if attempt.ended is not None else shown.end
         link = f"{root}logs/{attempt.task}?attempt={attempt.attempt}"
         title = f"{attempt.task}, attempt {attempt.attempt}" + (f" on {attempt.node}" if attempt.node else "")
-        if attempt.began is not None and (begins := attempt.started or end) > attempt.began:
-            row_spans.append(Span(attempt.began, begins, "staging", f"{title}: starting", link))
+        started = attempt.started or end
+        placed = min(
+            attempt.granted or attempt.staging or started, started
+        )  # that it was asked to prepare says that it has one, too
+        if attempt.began is not None and placed > attempt.began:
+            row_spans.append(Span(attempt.began, placed, "waiting", f"{title}: waiting for a container", link))
+        if attempt.began is not None and started > placed:
+            row_spans.append(Span(placed, started, "staging", f"{title}: starting", link))
         if attempt.started is not None:
             word = f"{attempt.state}: {attempt.words}" if attempt.reason else attempt.state
             row_spans.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))
@@ -243,12 +262,23 @@ def crowd_spans(timeline: Timeline, shown: Range, total: int, steps: int = 200) 
     return bars_
 
 
+def save_row(save: Figures, outputs: Mapping[str, str]) -> dict[str, Any]:
+    """Return the facts of one save: who has saved, how much, and where it lies."""
+    saved, sizes = len(save["tasks"]), [figures.get("bytes", 0) for figures in save["tasks"].values()]
+    return {
+        "save": save["save"], "at": save["at"], "saved": saved, "all": saved + len(save["left"]) + len(save["failed"]),
+        "left": len(save["left"]), "failed": len(save["failed"]), "bytes": sum(sizes),
+        "places": [f"{url.rstrip('/')}/{save_folder(save['save'])}" for url in outputs.values()] if saved else [],
+    }  # fmt: skip
+
+
 def data(status: Figures, description: Figures) -> dict[str, Any]:
     """Return the facts of inputs, outputs, checkpoints and saves."""
     job = description.get("job") or {}
     return {
         "inputs": {name: (entry, status["shards"].get(name)) for name, entry in (job.get("inputs") or {}).items()},
         "words": {name: shard_figures(figures) for name, figures in status["shards"].items()},
-        "outputs": status["outputs"], "saves": list(reversed(status["saves"])), "checkpoint": status["checkpoint"],
+        "outputs": status["outputs"], "saves": [save_row(save, status["outputs"]) for save in reversed(status["saves"])],
+        "checkpoint": status["checkpoint"],
         "asks_checkpoint": job.get("checkpoint"), "links": status["links"], "scaling": status["scaling"],
     }  # fmt: skip

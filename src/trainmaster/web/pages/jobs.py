@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
-from trainmaster.web.pages.app import AGAIN, ReaderOf, live_address, live_answer
+from trainmaster.web.pages.app import ReaderOf, live_address, live_answer
 from trainmaster.web.pages.blocks import Blocks, View, Views
 from trainmaster.web.pages.query import whole
 from trainmaster.web.pages.render import Static, render
@@ -69,7 +69,7 @@ def _has(job: Headline, field: str, word: str) -> bool:
         return job.word.startswith(word)
     if field:
         return word in str(getattr(job, field)).lower()
-    return word in f"{job.id} {job.name} {job.user} {job.engine} {job.reason} {job.word}".lower()
+    return word in f"{job.id} {job.name} {job.user} {job.engine} {job.reason} {job.error} {job.word}".lower()
 
 
 def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
@@ -84,7 +84,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
         version, blocks = await view(search).now()
         html = render(
             "jobs.html", root="", search=search, states=STATES, place=place, blocks=blocks, reader=reader_of(request),
-            version_of_blocks=version, query=request.url.query, again=AGAIN,
+            version_of_blocks=version, query=request.url.query,
             live=live_address(),
         )  # fmt: skip
         return HTMLResponse(html)
@@ -95,8 +95,14 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
     async def failed(request: Request, error: Exception) -> Response:
         return HTMLResponse(error_page("", str(error)), 400)
 
+    async def missing(request: Request, error: Exception) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        return HTMLResponse(error_page("../" * (path.count("/") - 1), f"nothing has the address {path[:80]}"), 404)
+
     routes = [Route("/", page, methods=["GET"]), Route("/live", live, methods=["GET"])]
-    return Starlette(routes=[*routes, Mount("/static", Static())], exception_handlers={ValueError: failed})
+    return Starlette(
+        routes=[*routes, Mount("/static", Static())], exception_handlers={ValueError: failed, 404: missing}
+    )
 
 
 def search_of(request: Request) -> Search:

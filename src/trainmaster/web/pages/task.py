@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.core.machine.report import all_tasks
 from trainmaster.web.contract import Facts, Unknown
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, bars, nice_end
@@ -22,7 +23,7 @@ class TaskPage:
     async def blocks(self) -> Blocks:
         """Return every part that may change, by id. Raises Unknown where the job has no such task."""
         status, timeline = self._facts.shown_status(), await self._facts.timeline()
-        task = next((task for task in status["tasks"] if task["task"] == self._task), None)
+        task = next((task for task in all_tasks(status) if task["task"] == self._task), None)
         if task is None:
             raise Unknown(f"the job has no task {self._task[:80]}")
         job = self._facts.description().get("job") or {}
@@ -42,5 +43,5 @@ class TaskPage:
 async def time_line_page(facts: Facts, values: Mapping[str, Any]) -> str:
     """Return the page with a row for every task."""
     status, timeline = facts.shown_status(), await facts.timeline()
-    whole = time_line(status, timeline, max(status["at"], timeline.at), rows=len(status["tasks"]))
+    whole = time_line(status, timeline, max(status["at"], timeline.at), rows=len(all_tasks(status)))
     return render("timeline.html", **values, **whole)

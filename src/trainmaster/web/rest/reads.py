@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 from starlette.responses import Response
 
+from trainmaster.core.machine.report import all_tasks
 from trainmaster.web.contract import Unknown
 from trainmaster.web.rest.call import Call
 from trainmaster.web.rest.encoding import JSON, SERVER_EVENTS, first_and_rest, json_answer, lines, server_events
@@ -35,9 +36,9 @@ async def task(call: Call) -> Response:
 
 
 def _task(call: Call) -> Mapping[str, Any]:
-    for row in call.facts.shown_status()["tasks"]:
+    for row in all_tasks(call.facts.shown_status()):
         if row["task"] == call.path["task"]:
-            return cast("Mapping[str, Any]", row)
+            return row
     raise Unknown(f"the job has no task {call.path['task']}")
 
 

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from trainmaster.core.machine.report import all_tasks
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Reader, Unknown
@@ -169,7 +170,7 @@ class _LogPages:
 
     def _words(self, task: str, attempt: int) -> str:
         """Say how an attempt ended; "" where it goes on."""
-        for row in self._facts.shown_status()["tasks"]:
+        for row in all_tasks(self._facts.shown_status()):
             if row["task"] == task:
                 ends = (
                     [row]
@@ -181,7 +182,7 @@ class _LogPages:
 
     def _tasks(self) -> list[tuple[str, str]]:
         """Return each task with its state, and the masters."""
-        return [*((row["task"], row["state"]) for row in self._facts.shown_status()["tasks"]), (MASTER, "")]
+        return [*((row["task"], row["state"]) for row in all_tasks(self._facts.shown_status())), (MASTER, "")]
 
     # -- what open pages ask for --
 

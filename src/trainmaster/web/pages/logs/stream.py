@@ -23,6 +23,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.machine.report import LEFT, all_tasks
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Records, Unknown
 from trainmaster.web.pages.logs.windows import Line, last_window, window_after
@@ -33,9 +34,9 @@ BEHIND = 512 * 1024  # bytes that a place may be behind before it skips
 NEWEST = 16 * 1024  # bytes before the end that are shown after a skip
 SETTLE = 0.02  # s that a piece waits for more
 AGAIN = 1.0  # s until a task that prints nothing is looked at again, for a status may be a little old
-QUIET = 15.0  # s after which a silent stream shows that it is there
+QUIET = 10.0  # s after which a silent stream shows that it is there
 _OPEN = 64 * 1024  # bytes kept of a line without an end
-_FINAL = ("succeeded", "failed", "killed", "lost")
+_FINAL = ("succeeded", "failed", "killed", "lost", LEFT)
 
 
 @attrs.frozen(slots=True)
@@ -64,7 +65,7 @@ def attempts_of(facts: Facts, task: str) -> tuple[int, bool]:
     going = status["ended"] is None
     if task == MASTER:
         return status["epoch"], going
-    for row in status["tasks"]:
+    for row in all_tasks(status):
         if row["task"] == task:
             return row["attempt"], going and row["state"] not in _FINAL
     raise Unknown(f"the job has no task {task[:80]}")
@@ -108,7 +109,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
 async def stream(
     facts: Facts, places: Sequence[Place], draw: Callable[[int, News], Mapping[str, Any]]
 ) -> AsyncGenerator[str, None]:
-    """Yield server-sent events: `log` with what `draw` makes of the news of a place, or `trouble`, after which the reader comes back."""
+    """Yield server-sent events: `log` with what `draw` makes of the news of a place. A failure ends them: the page asks why."""
     places, news_or_error = list(places), asyncio.Queue[tuple[int, News | Exception]](1)
 
     async def relay(number: int) -> None:
@@ -116,7 +117,7 @@ async def stream(
             async with aclosing(news_of(facts, places[number])) as all_news:
                 async for news in all_news:
                     await news_or_error.put((number, news))
-        except Exception as error:  # noqa: BLE001  whatever it is, the reader is told
+        except Exception as error:  # noqa: BLE001  whatever it is, the stream ends
             await news_or_error.put((number, error))
 
     relays = [asyncio.create_task(relay(number)) for number in range(len(places))]
@@ -128,11 +129,9 @@ async def stream(
                 async with asyncio.timeout(QUIET):
                     number, news = await news_or_error.get()
             except TimeoutError:
-                yield ": quiet\n\n"
+                yield "event: quiet\ndata:\n\n"
                 continue
             if isinstance(news, Exception):
-                text = getattr(news, "message", "") or str(news) or type(news).__name__
-                yield f"event: trouble\ndata: {json.dumps(text)}\n\n"
                 return
             places[number] = news.place
             following -= news.over

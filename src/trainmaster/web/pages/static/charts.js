@@ -36,9 +36,10 @@
 
   const strokes = ["--running", "--lost", "--succeeded", "--staging", "--failed", "--waiting", "--killed", "--ink"];
 
-  function make({name, title, form, lines, rows}) {
+  function make({name, title, form, lines, rows, low}) {
     const asked = Object.entries(lines);
     const tasks = rows.map((row) => row.task);
+    const edges = low.length ? ["lowest", "highest"] : []; // of a band around the mean of many tasks
     const figure = document.createElement("figure");
     figure.className = "chart";
     const caption = document.createElement("figcaption");
@@ -47,24 +48,59 @@
     const now = document.createElement("span");
     now.className = "now";
     caption.append(label, now);
+    const nan = document.createElement("p");
+    nan.className = "fine bad";
     const box = document.createElement("div");
-    figure.append(caption, box);
+    figure.append(caption, nan, box);
     place.append(figure);
     const axis = {stroke: colour("--fine"), grid: {stroke: colour("--rule"), width: 1}, ticks: {stroke: colour("--rule"), width: 1}, font: "11px system-ui"};
     const plot = new uPlot({
       width: Math.max(200, box.clientWidth), height: 150, cursor, legend: {show: false},
-      scales: {x: {time: true, range: (_, first, last) => first === null ? [0, 1] : [first, Math.max(last, first + SHORTEST)]}, y: {range: (_, low, high) => range(form, low, high)}},
+      scales: {x: {time: true, range: timeRange}, y: {range: (_, low, high) => range(form, low, high)}},
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       axes: [{...axis, size: 26, values: (_, values, _axis, _space, step) => values.map((value) => clock(value, step))}, {...axis, size: 62, ...(form === "bytes" ? {incrs: POWERS} : {}), values: (_, values) => values.map((value) => shown(form, value))}],
-      series: [{}, ...tasks.map((_, number) => ({stroke: colour(strokes[number]), width: 1.5, spanGaps: tasks.length > 1, points: {show: false}})),
+      series: [{}, ...edges.map(() => ({stroke: colour("--running-soft"), width: 1, points: {show: false}})), ...tasks.map((_, number) => ({stroke: colour(strokes[number]), width: 1.5, points: {show: ({data}) => data[0].length === 1}})),
         ...asked.map(() => ({stroke: colour("--lost"), width: 1, dash: [4, 4], points: {show: false}}))],
-      hooks: {setCursor: [(plot) => { const at = plot.cursor.idx; say(charts.get(name), at); }]},
-    }, [[], ...tasks.map(() => []), ...asked.map(() => [])], box);
+      bands: edges.length ? [{series: [2, 1], fill: colour("--running-soft")}] : [],
+      hooks: {
+        setCursor: [(plot) => { const at = plot.cursor.idx; say(charts.get(name), at); }],
+        drawAxes: [(plot) => drawNans(plot, charts.get(name)?.rows || [])],
+      },
+    }, [[], ...edges.map(() => []), ...tasks.map(() => []), ...asked.map(() => [])], box);
     new ResizeObserver(() => plot.setSize({width: Math.max(200, box.clientWidth), height: 150})).observe(box);
     figure.setAttribute("aria-label", title);
-    const chart = {plot, form, asked, tasks, figure, data: [[]], now};
+    const chart = {plot, form, asked, tasks, edges, figure, data: [[]], now, nan, rows: []};
     charts.set(name, chart);
     return chart;
+  }
+
+  // Where a value was nan the curve has a gap, which alone would look like a pause: it gets a background.
+  function drawNans(plot, rows) {
+    const {ctx, bbox: {left, top, width, height}} = plot;
+    ctx.save();
+    ctx.fillStyle = colour("--failed");
+    for (const {times, nans} of rows) {
+      const marked = new Set(nans);
+      for (let first = 0; first < times.length; first += 1) {
+        if (!marked.has(times[first])) continue;
+        let last = first;
+        while (marked.has(times[last + 1])) last += 1;
+        const [begin, end] = [times[first], times[last]].map((at) => Math.min(left + width, Math.max(left, plot.valToPos(at, "x", true))));
+        ctx.globalAlpha = 0.25;
+        ctx.fillRect(begin, top, end - begin, height);
+        ctx.globalAlpha = 1;
+        if (plot.scales.x.min <= times[first] && times[first] <= plot.scales.x.max) ctx.fillRect(begin, top, 2, height);
+        first = last;
+      }
+    }
+    ctx.restore();
+  }
+
+  // What a reader enlarges may be shorter than what a chart shows by itself.
+  function timeRange({data: [times]}, first, last) {
+    if (first === null) return [0, 1];
+    const end = times[times.length - 1];
+    return [first, first <= times[0] && last >= end ? Math.max(end, first + SHORTEST) : last];
   }
 
   function range(form, low, high) {
@@ -76,23 +112,29 @@
     return [low - room, high + room];
   }
 
+  // Says the values at a point, or the newest ones.
   function say(chart, at) {
     if (!chart) return;
-    const texts = chart.tasks.map((task, number) => {
-      const values = chart.data[number + 1];
-      let last = at === null || at === undefined ? values.length - 1 : at;
-      while (last > 0 && (values[last] === null || values[last] === undefined)) last -= 1;
-      return (chart.tasks.length > 1 ? `${task} ` : "") + shown(chart.form, values[last]);
+    const times = chart.data[0];
+    const point = at === null || at === undefined ? times.length - 1 : at;
+    const values = chart.tasks.map((task, number) => {
+      let last = point;
+      const row = chart.data[chart.edges.length + number + 1];
+      while (last > 0 && typeof row[last] !== "number") last -= 1;
+      return chart.rows[number].nans.some((nan) => nan >= times[last] && nan <= times[point]) ? NaN : row[last];
     });
-    const text = texts.length > 3 ? `${texts.slice(0, 2).join(", ")}, and ${texts.length - 2} more` : texts.join(", ");
+    const known = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
+    const texts = values.map((value, number) => `${chart.tasks.length > 1 || chart.edges.length ? `${chart.tasks[number]} ` : ""}${Number.isNaN(value) ? "nan" : shown(chart.form, value)}`);
+    const [low, high] = chart.edges.length ? chart.data.slice(1, 3).map((row) => row[point]) : [Math.min(...known), Math.max(...known)];
+    const span = `${shown(chart.form, low)} to ${shown(chart.form, high)}`;
+    const text = chart.edges.length ? `${texts[0]}, ${span}` : texts.length > 3 ? `${texts.length} tasks${known.length ? `, ${span}` : ""}` : texts.join(", ");
     if (chart.now.textContent !== text) chart.now.textContent = text;
   }
 
   async function look() {
     if (!document.hidden) {
       try {
-        const answer = await fetch(section.dataset.metrics, {headers: {Accept: "application/json"}});
-        if (answer.ok) draw((await answer.json()).charts);
+        draw((await live.answer(section.dataset.metrics)).charts);
       } catch { /* the page says that it is not connected */ }
     }
     const over = /^(succeeded|failed|killed)$/.test(document.getElementById("head")?.dataset.state || "");
@@ -114,8 +156,15 @@
       }
       chart = chart || make(row);
       const joined = row.rows.length > 1 ? uPlot.join(row.rows.map((one) => [one.times, one.values])) : [row.rows[0].times, row.rows[0].values];
-      chart.data = joined;
-      chart.plot.setData([...joined, ...chart.asked.map(([, value]) => joined[0].map(() => value))]);
+      const {plot} = chart, {min, max} = plot.scales.x, before = plot.data[0];
+      const isZoomed = before.length && (min > before[0] || max < before[before.length - 1]);
+      chart.data = chart.edges.length ? [joined[0], row.low, row.high, joined[1]] : joined;
+      chart.rows = row.rows;
+      if (chart.nan.textContent !== row.nan) chart.nan.textContent = row.nan;
+      plot.batch(() => {
+        plot.setData([...chart.data, ...chart.asked.map(([, value]) => joined[0].map(() => value))], !isZoomed);
+        if (isZoomed) plot.setScale("x", {min, max}); // what a reader looks at stays there while new samples come
+      });
       say(chart, null);
     }
   }

@@ -5,7 +5,6 @@
   if (!logs) return;
   const MOST = 3000; // rows of one log; beyond it those that are farthest away go
   const NEAR = 600; // px from an end at which more is fetched
-  const POLL = 2000; // ms
   const single = "single" in logs.dataset;
   const panes = [...logs.querySelectorAll(".pane")].map((section) => {
     const log = section.querySelector(".log");
@@ -13,10 +12,9 @@
     return {
       task, log, lines: log.querySelector(".lines"), button: section.querySelector(".follow"), status: section.querySelector("[role=status]"),
       first: Number(attempt), attempt: Number(attempt), begin: Number(begin), end: Number(end), last: "last" in log.dataset, over: "over" in log.dataset,
-      following: false, turn: Promise.resolve(), near: false, timer: 0, moved: 0, settled: 0,
+      following: false, turn: Promise.resolve(), near: false, moved: 0, settled: 0,
     };
   });
-  let source = null, retry = 0;
 
   const bottom = (pane) => pane.log.scrollHeight - pane.log.scrollTop - pane.log.clientHeight;
   const toEnd = (pane) => { pane.log.scrollTop = pane.log.scrollHeight; };
@@ -31,9 +29,7 @@
 
   async function part(pane, fields) {
     const query = new URLSearchParams({ find: logs.dataset.find, ...(single ? {} : { side: 1 }), ...fields });
-    const response = await fetch(`${logs.dataset.root}logs/${encodeURIComponent(pane.task)}/part?${query}`);
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    return response.json();
+    return live.answer(`${logs.dataset.root}logs/${encodeURIComponent(pane.task)}/part?${query}`);
   }
 
   // One request at a time for each log, in the order asked; a failure is shown, and the next scroll tries again.
@@ -136,43 +132,33 @@
     pane.button.hidden = pane.over;
     pane.status.textContent = is ? "" : "paused: press f, or scroll to the end, to follow";
     if (is) toEnd(pane);
-    clearTimeout(pane.timer);
-    if ("live" in logs.dataset) restream();
-    else if (is) pane.timer = setTimeout(poll, 0, pane);
+    restart();
   }
 
-  async function poll(pane) {
-    const before = pane.end;
-    await alone(pane, async () => {
-      if (!pane.following) return;
-      const answer = await part(pane, { attempt: pane.attempt, after: pane.end, follow: 1 });
-      if (pane.following) news(pane, answer); // else the reader has scrolled up meanwhile; the next poll brings it again
-    });
-    clearTimeout(pane.timer);
-    if (pane.following) pane.timer = setTimeout(poll, pane.end - before > 60000 ? 200 : POLL, pane);
+  // Without a stream: what came of each log that is followed. Returns whether there is more.
+  async function ask() {
+    let hasMore = false;
+    for (const pane of panes) {
+      const before = pane.end;
+      const answer = pane.following && await part(pane, { attempt: pane.attempt, after: before, follow: 1 });
+      if (!answer || !pane.following || pane.end !== before) continue; // the reader has gone elsewhere meanwhile: the next question brings it
+      news(pane, answer);
+      hasMore ||= pane.end - before > 60000;
+    }
+    return hasMore;
   }
 
-  // One stream serves all logs that are followed; it begins anew where that changes. The browser itself comes back after a break.
-  function restream() {
-    source?.close();
-    source = null;
-    const followed = panes.filter((pane) => pane.following);
-    if (!followed.length) return;
-    const places = followed.map((pane) => `${pane.task},${pane.attempt},${pane.end}`).join(" ");
-    const query = new URLSearchParams({ places, find: logs.dataset.find, ...(single ? {} : { side: 1 }) });
-    source = new EventSource(`${logs.dataset.root}logs/stream?${query}`);
-    source.addEventListener("log", (event) => {
-      const answer = JSON.parse(event.data);
-      const pane = followed[answer.pane];
-      pane.status.textContent = "";
-      if (pane.following) news(pane, answer);
-    });
-    source.addEventListener("trouble", (event) => followed.forEach((pane) => { pane.status.textContent = JSON.parse(event.data); }));
-    source.addEventListener("error", () => {
-      followed.forEach((pane) => { pane.status.textContent = "not connected; trying again"; });
-      clearTimeout(retry);
-      if (source?.readyState === EventSource.CLOSED) retry = setTimeout(restream, POLL); // the server refused
-    });
+  const followed = () => panes.filter((pane) => pane.following);
+
+  function address() {
+    const places = followed().map((pane) => `${pane.task},${pane.attempt},${pane.end}`).join(" ");
+    return places && `${logs.dataset.root}logs/stream?${new URLSearchParams({ places, find: logs.dataset.find, ...(single ? {} : { side: 1 }) })}`;
+  }
+
+  // The stream serves all logs that are followed, and begins anew where that changes.
+  function show(event) {
+    const answer = JSON.parse(event.data);
+    news(followed()[answer.pane], answer);
   }
 
   // -- readers --
@@ -223,6 +209,7 @@
   });
   document.querySelector("a.wrap").addEventListener("click", (event) => { event.preventDefault(); wrap(); });
 
+  const restart = live.keep({ isStreamed: "live" in logs.dataset, address, ask, events: { log: show } });
   document.querySelector(".keys")?.removeAttribute("hidden");
   for (const pane of panes) {
     pane.log.classList.remove("tail"); // that showed the end without scripts

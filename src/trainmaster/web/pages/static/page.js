@@ -1,4 +1,4 @@
-// Times that pass, the sign that a page is not connected, and keys. Pages say the same without it, only not by themselves.
+// Times that pass, the blocks that change, and keys. Pages say the same without it, only not by themselves.
 "use strict";
 (() => {
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
@@ -24,25 +24,32 @@
     }
   }
 
-  const sign = document.getElementById("offline");
-  const usual = sign?.textContent;
+  // A block that has changed takes the place of its element, which keeps its focus, and what the reader has opened.
+  function place(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    const element = document.getElementById(template.content.firstElementChild.id);
+    return element && htmx.swap({ sourceElement: element, target: element, text: html, swap: "outerMorph" });
+  }
 
-  function connected(is, why = "") {
-    if (!sign) return;
-    sign.textContent = why ? `${why}; what you see may be old.` : usual;
-    sign.hidden = is;
+  async function take({ version, blocks }) {
+    await Promise.all(blocks.map(place));
+    updates.dataset.version = version;
+    tick();
+  }
+
+  const updates = document.getElementById("updates");
+  const address = () => updates.dataset.address + updates.dataset.version;
+  if (updates && window.htmx) {
+    htmx.registerExtension("opened-stays-open", { htmx_before_morph_attr: (element, { attrName }) => element.tagName !== "DETAILS" || attrName !== "open" });
+    live.keep({
+      isStreamed: "live" in updates.dataset, address, ask: async () => { await take(await live.answer(address())); },
+      events: { message: (event) => take(JSON.parse(event.data)) },
+    });
   }
 
   tick();
   setInterval(tick, 1000);
-  for (const name of ["htmx:sse:after:message", "htmx:sse:after:connection"]) document.addEventListener(name, (event) => {
-    if (event.detail?.message?.event !== "trouble") connected(true); // that is a message too
-    tick();
-  });
-  document.addEventListener("htmx:after:swap", tick);
-  document.addEventListener("htmx:sse:error", () => connected(false));
-  document.addEventListener("htmx:error", () => connected(false));
-  document.addEventListener("trouble", (event) => connected(false, event.detail?.data));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
     const search = document.querySelector("input[type=search]");
