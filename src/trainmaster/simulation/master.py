@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainmaster.core.decide.decisions import decide
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
+from trainmaster.core.machine.snapshot import dump, load
 from trainmaster.core.machine.state import State, Task, signal_fields
 from trainmaster.core.machine.stimuli import (
     Connected,
@@ -30,7 +32,7 @@ from trainmaster.simulation.agent import Agent
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.meetings import check_decision
 from trainmaster.simulation.network import RULES, Link
-from trainmaster.simulation.world import World
+from trainmaster.simulation.world import Violation, World
 
 FLUSH = 0.5  # s until notes are synced
 
@@ -141,10 +143,18 @@ class SimulatedMaster:
         if not self.alive:
             return
         turn = self.turns.take(self.world.now + self.skew)
+        if self.world.seed % 10 == 0:  # it takes longer than the turn itself
+            self._check_log_alone()
         for pushes in turn.pushes:
             self._checked(pushes)
         self._turning = True
         self._write(turn)
+
+    def _check_log_alone(self) -> None:
+        """Hold what was decided while the log was written against what a new master would decide from it."""
+        facts = decide(load(dump(self.state)), None, self.state.at)
+        if facts:
+            raise Violation(f"a new master would decide {facts[0]}, and this one did not")
 
     def _write(self, turn: Turn) -> None:
         if not self.alive:

@@ -244,12 +244,17 @@ def _rejoin(state: State, group: Group) -> list[Fact]:
         return []
     facts: list[Fact] = []
     generation = 1 + max(other.generation for other in state.groups) if group.forming else group.generation
-    for key in state.unsettled:
-        task = state.tasks[key]
-        is_ready = task.group == group.number and task.phase == READY and not task.doomed
+    for task in state.members(group):
+        is_ready = task.phase == READY and not task.doomed
         if is_ready and not (task.whole and group.gang) and _knows_its_role(state, task):
-            rank = group.ranks.get(key, task.index)
-            fact = {"task": key, "attempt": task.attempt, "group": group.number, "generation": generation, "rank": rank}
+            rank = group.ranks.get(task.key, task.index)
+            fact = {
+                "task": task.key,
+                "attempt": task.attempt,
+                "group": group.number,
+                "generation": generation,
+                "rank": rank,
+            }
             facts.append(("member-joined", fact))
     return facts
 
@@ -263,16 +268,9 @@ def _commit(state: State, group: Group) -> list[Fact]:
     """Name committers: of members that restart alone at once, of the others when all that count have ended well."""
     attempts: list[list[Any]] = []
     if group.single[UPLOADED]:
-        for key in state.unsettled:
-            task = state.tasks[key]
-            if (
-                task.group == group.number
-                and not task.whole
-                and task.phase == UPLOADED
-                and not task.doomed
-                and not task.final
-            ):
-                attempts.append([key, task.attempt])
+        for task in state.members(group):
+            if not task.whole and task.phase == UPLOADED and not task.doomed and not task.final:
+                attempts.append([task.key, task.attempt])
     if group.whole[UPLOADED] and not group.doomed:
         everyone = _have_ended_well(state, group)
         first = state.known_job.completion.first  # its success ends the job, so it waits for no other role

@@ -142,8 +142,8 @@ def _leave_alone(state: State, group: Group) -> list[Fact]:
 
 
 def _lost_alone(state: State, group: Group) -> Iterator[Task]:
-    """Yield the members without a container that restart alone, of those whose state has just changed."""
-    for task in _recent(state, group):
+    """Yield the members without a container that restart alone."""
+    for task in _elastic_tasks(state, group):
         if (
             not task.is_spare
             and task.phase == NEW
@@ -190,7 +190,7 @@ def _join_alone(state: State, group: Group) -> list[Fact]:
     """Take in the spares that restart alone, unless a member of their role has finished already."""
     newcomers = [
         task
-        for task in _recent(state, group)
+        for task in _elastic_tasks(state, group)
         if _is_newcomer(task) and joins_alone(state, task) and not state.over[task.role]
     ]
     return _resized(state, group, joined=newcomers)
@@ -265,12 +265,10 @@ def _is_newcomer(task: Task) -> bool:
     return task.is_spare and task.grows and task.connected and task.phase == NEW and task.warned is None
 
 
-def _recent(state: State, group: Group) -> Iterator[Task]:
-    """Yield the tasks of the group's elastic roles whose state has changed since the last plan."""
-    for key in state.unsettled:
-        task = state.tasks[key]
-        if task.group == group.number and task.role in group.elastic:
-            yield task
+def _elastic_tasks(state: State, group: Group) -> Iterator[Task]:
+    """Yield the tasks of the group's elastic roles, members and spares."""
+    for name in group.elastic:
+        yield from state.tasks_of(name)
 
 
 def _planned(state: State, group: Group, at: float) -> list[Fact]:
