@@ -445,7 +445,7 @@ def test_several_batches_make_a_step() -> None:
 def test_no_shard_counts_before_the_step_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[int] = []
     training = made(batches_per_step=4)
-    monkeypatch.setattr(torch_training.inputs, "report_at_once", lambda: reports.append(training.steps))
+    monkeypatch.setattr(torch_training.inputs, "report_at_once", lambda kept_by: reports.append(training.steps))
     complete = training._complete
 
     def others_went_on(**more: Any) -> None:

@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 
 
 class Measuring:
-    """The metrics of one master's job. `show` tells readers that there is something new; `progress` returns the
-    job's own."""
+    """The metrics of one master's job. `show` tells readers that there is something new; `progress` returns the job's own out of what each
+    task has reported last.
+    """
 
     def __init__(
         self, storage: Storage, epoch: int, clock: Callable[[], float], show: Callable[[], Awaitable[None]],
-        progress: Callable[[], float | None],
+        progress: Callable[[Callable[[str], float | None]], float | None],
     ) -> None:  # fmt: skip
         self._keeper = Keeper(storage, epoch)
         self._clock, self._show, self._progress = clock, show, progress
@@ -126,7 +127,9 @@ class Measuring:
             self._keeper.take((sample_line(*sample) for sample in samples), self._rows)
 
     def _totals(self, now: float) -> dict[str, float]:
-        return self._store.totals(now) | figures({"progress": self._progress()})
+        return self._store.totals(now) | figures(
+            {"progress": self._progress(lambda task: self._store.last(task, "progress"))}
+        )
 
     def _rows(self) -> Rows:
         return deque(self._store.rows())

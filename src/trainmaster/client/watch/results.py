@@ -95,6 +95,7 @@ class Status(TypedDict):
     phase: str
     waiting: str
     tasks: list[Task]
+    former: list[Task]
     outputs: dict[str, str]
     checkpoint: dict[str, Any] | None
     saves: list[dict[str, Any]]

@@ -149,13 +149,15 @@ class Feed:
                 task["waits"] = text
         return facts
 
-    def progress(self) -> float | None:
-        """Return how much of the job is done, as the status says it, without the rest of a status."""
+    def progress(self, reported: Callable[[str], float | None]) -> float | None:
+        """Return how much of the job is done, as the status says it, without the rest of a status. `reported(task)`: where no sample has
+        come since a task told of its progress.
+        """
         state, samples = self._host.state, self._host.samples
         tasks = [
             {
                 "state": task.state, "counts": task.counts,
-                "progress": samples.get(task.key, {}).get("progress") if is_placed(task) else None,
+                "progress": samples.get(task.key, {}).get("progress", reported(task.key)) if is_placed(task) else None,
             }
             for task in state.tasks.values()
             if is_shown(task)
