@@ -166,7 +166,7 @@ def _check_required(world: World, state: State) -> None:
 
 def _all_must_succeed(state: State) -> bool:
     completion = state.known_job.completion
-    return not completion.first and completion.failures is None
+    return not completion.first and not completion.failures
 
 
 def _check_shards(world: World, events: list[Event], state: State, totals: Mapping[str, int]) -> None:

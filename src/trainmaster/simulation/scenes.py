@@ -97,6 +97,8 @@ def _lasting_scene(seed: int, plant: str) -> Scene:
         "timeouts": {"start": "10m", "storage": "10m"},
         "scale": {"every": "5s", "grow": rng.random() < 0.8},
     }
+    if scope == "task" and rng.random() < 0.3:
+        job["completion"] = {"failures": 0.0}  # none may fail, by another rule of the end
     habits = Habits(fails=rng.choice((0.0, 0.1, 0.3)), misses_upload=rng.choice((0.0, 0.1, 0.3)), staging=(0.0, 1.0))
     scales = [(rng.random() * 100.0, ScaleRequested("worker", rng.randint(least, most), "a user")) for _ in range(4)]
     return Scene(

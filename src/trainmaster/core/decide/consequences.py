@@ -338,7 +338,8 @@ def _independent(state: State, allowed: float) -> list[Fact]:
     if state.failures > allowed * tasks:
         return [_ending("failed", "too-many-failures", figures, state.tasks[state.first_failed])]
     over = sum(state.over[name] for name, _ in _counting(state))
-    return [_success(state, figures if state.failures else {})] if over >= tasks else []
+    is_over = over >= tasks and not _leaves_with_work(state)
+    return [_success(state, figures if state.failures else {})] if is_over else []
 
 
 def _success(state: State, figures: Any) -> Fact:
