@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -138,6 +138,14 @@ $(VENV)/estimator/.installed: $(VENV)/.dev constraints/estimator.txt
 	touch $@; $(call took,estimator)
 
 estimator: $(VENV)/estimator/.installed
+
+# Ours with the lowest versions that pyproject.toml allows, and with the newest, for a test that makes these when its turn comes.
+$(VENV)/versions-%/.installed: $(VENV)/.dev pyproject.toml
+	@start=$$(date +%s); $(UV) venv --quiet --clear --python $(BIN)/python $(VENV)/versions-$*; \
+	$(UV) pip install --quiet --compile-bytecode --upgrade --resolution $* --python $(VENV)/versions-$*/bin/python \
+	  -e '.[s3,hdfs,parquet,sql,mlflow,otel]'; touch $@; $(call took,versions-$*)
+
+versions: $(VENV)/versions-lowest-direct/.installed $(VENV)/versions-highest/.installed
 
 bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py

@@ -171,6 +171,26 @@ def reasons() -> str:
     )
 
 
+def states() -> str:
+    """The words for the states of jobs and tasks."""
+    from trainmaster.core.states import LISTED_STATES, TASK_PHASES, TASK_STATES
+
+    head = (
+        "Commands, pages, REST, the metrics for Prometheus and the Python API have the same word for a state. "
+        "`removed` and `unreadable` are words of lists of jobs alone."
+    )
+    finer = "`phase` says what a task does in its state. In the other states it is the state; `tm status` shows both: `pending (queued)`."
+    jobs = [(code(word), meaning) for word, meaning in LISTED_STATES.items()]
+    tasks = [(code(word), meaning) for word, meaning in TASK_STATES.items()]
+    phases = [
+        (code(state), code(word), meaning) for state, words in TASK_PHASES.items() for word, meaning in words.items()
+    ]
+    return "\n".join(
+        ["# States", "", head, "", "## Of a job", "", table(("state", "meaning"), jobs), "", "## Of a task", "",
+         table(("state", "meaning"), tasks), "", finer, "", table(("state", "phase", "meaning"), phases), ""]
+    )  # fmt: skip
+
+
 def events() -> str:
     """The types of events, their fields, and the phases of an attempt that they lead to."""
     from trainmaster.core.machine.events import EVENTS, VERSION
@@ -313,7 +333,7 @@ def rest() -> str:
         "",
         described["info"]["description"],
         "",
-        "How to use it: [pages and REST](../how-to/pages.md).",
+        "How to use it: [Ask for jobs over HTTP](../guides/rest-api.md).",
         "",
     ]
     for path, operations in described["paths"].items():
@@ -349,7 +369,7 @@ def names() -> str:
     """The public names of the packages that users of other systems import, from the tables in docs/names/."""
     head = (
         "These names are importable under the original's own name: "
-        "[TensorFlowOnSpark's](../how-to/from-tensorflowonspark.md#the-alias), [ElasticDL's](../how-to/elasticdl-programs.md). "
+        "[TensorFlowOnSpark's](../coming-from/tensorflowonspark.md#the-alias), [ElasticDL's](../coming-from/elasticdl-programs.md). "
         "*Same* means the same arguments and effect."
     )
     parts = ["# Names of other systems", "", head, ""]
@@ -392,6 +412,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "job.md": job,
     "command-line.md": command_line,
     "variables.md": variables,
+    "states.md": states,
     "reasons.md": reasons,
     "events.md": events,
     "python.md": python,

@@ -42,6 +42,8 @@ _CHOICE = pytest.StashKey[tuple[Choice, str]]()
 _UNTOUCHED = pytest.StashKey[dict[str, str]]()
 _LATE = "left out for want of time"
 BROWSER, HADOOP = "browser", "hadoop"
+# s after which a test fails, so that the others' results are not lost with it; the making of clusters is not counted.
+LONGEST_SHORT, LONGEST_FULL = 900, 3000
 SPREAD = (HADOOP, "netns")  # groups whose full tests are for all workers of a run
 
 hypothesis.settings.register_profile("short", deadline=None, max_examples=60, print_blob=True)
@@ -88,6 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     those in network namespaces, are so many that their run is over sooner where they are spread over its workers.
     pytest-xdist 3.8 writes a test's group behind its id, where pytest 9.2 does not look any more: its groups have no effect by themselves.
     """
+    _limit_times(items)
     if config.option.turn is not None:
         _take_turns(config, items)
     if not getattr(config.option, "loadgroup", False):
@@ -98,6 +101,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 group = KUBERNETES  # whose pods come with links, at each of which Chromium ends its requests
             if _is_together(group, config) and not item.nodeid.endswith(f"@{group}"):
                 item._id = coerce_node_id(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def _limit_times(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.get_closest_marker("soak"):
+            limit = LONGEST_FULL if item.get_closest_marker("full") else LONGEST_SHORT
+            item.add_marker(pytest.mark.timeout(limit, func_only=True))
 
 
 def _is_together(group: str, config: pytest.Config) -> bool:

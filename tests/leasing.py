@@ -52,7 +52,7 @@ class Shards:
         self.leases.follow([Event(0, 0.0, 1, kind, payload)])
 
     def answer(self, shards: Sequence[Shard]) -> dict[str, Any]:
-        return self.table.answer(shards)
+        return self.leases.answer(self.table.name, shards)
 
     @property
     def figures(self) -> dict[str, int]:

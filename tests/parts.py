@@ -77,6 +77,28 @@ def mounted(place: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@contextmanager
+def freezing(place: Path, image: Path) -> Iterator[Callable[[bool], None]]:
+    """Have a file system at `place`, in the file `image`, that hangs while it is frozen, as one whose server is away: `freeze(True)`."""
+    image.write_bytes(b"")
+    os.truncate(image, 32 << 20)
+
+    def succeeds(*command: str) -> bool:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    if not (succeeds("mkfs.ext4", "-q", str(image)) and succeeds("mount", "-o", "loop", str(image), str(place))):
+        not_run("no file system can be mounted from a file here", AS_ROOT)
+
+    def freeze(on: bool) -> None:
+        subprocess.run(["fsfreeze", "-f" if on else "-u", str(place)], check=True, capture_output=True)
+
+    try:
+        yield freeze
+    finally:
+        succeeds("fsfreeze", "-u", str(place))
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 def need_root() -> None:
     """End the present test as one that has not run, where it may not become another user."""
     if os.geteuid() != 0:

@@ -158,7 +158,8 @@ class Submitted:
         return [entry.name for entry in self._kept().entries(name)]
 
     def _kept(self) -> Any:
-        from trainmaster.log.storage import place_of, storage_for
+        from trainmaster.log.documents.jobs import place_of
+        from trainmaster.log.storage import storage_for
 
         return storage_for(place_of(self.storage))
 

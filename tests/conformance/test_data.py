@@ -448,7 +448,7 @@ def test_what_finished_tasks_committed_of_a_failed_job_is_set_apart(engine: Engi
     until(lambda: job.told("output-committed"), what="the first task's commit")
     go.touch()
     job.failed("exit")
-    assert engine.files("out") == {"_partial/worker-0/w": b"of 0\n"}
+    assert engine.files("out") == {f"_partial/{job.id}/worker-0/w": b"of 0\n"}
 
 
 def test_an_output_that_exists_is_refused(engine: Engine) -> None:
@@ -479,7 +479,7 @@ def test_a_job_that_fails_leaves_the_output_that_it_would_have_replaced(engine: 
     assert {name: content for name, content in engine.files("out").items() if name in good} == good
     go.touch()
     job.failed("exit")
-    assert engine.files("out") == good | {"_partial/worker-0/w": b"second of 0\n"}
+    assert engine.files("out") == good | {f"_partial/{job.id}/worker-0/w": b"second of 0\n"}
 
 
 def test_an_output_that_was_not_written_is_missed(engine: Engine) -> None:
@@ -498,7 +498,7 @@ def test_what_lies_in_the_directory_is_no_output_and_no_checkpoint_of_the_job(en
     assert "m" in job.failed("output-missing")["words"]
     assert job.lines("worker:0") == []
     found = engine.files("out")
-    assert set(found) <= {"_partial/worker-0/w"}
+    assert set(found) <= {f"_partial/{job.id}/worker-0/w"}
 
 
 def test_a_save_while_it_runs(engine: Engine) -> None:

@@ -109,6 +109,31 @@ def test_survivors_go_on_in_the_same_processes_and_newcomers_come_in(engine: Eng
 
 @pytest.mark.full
 @pytest.mark.needs("local-master")
+def test_what_the_state_of_members_that_are_all_lost_had_seen_is_trained_again(engine: Engine) -> None:
+    """A file of ten records is a batch, and the state counts the batches that are in it."""
+    program = TRAIN.replace('loader("train", 8', 'loader("train", 10').replace(
+        '"end", training.steps', '"end", training.batches_done'
+    )
+    run = Run(engine, 300, program)
+    run.until_size(3, 0, 1, 2)
+    run.until_size(3, 0, 1, 2, beyond=int(run.steps(0)[-1][0]) + 4)
+    for process in {int(run.steps(index)[-1][2]) for index in range(3)}:
+        os.kill(process, signal.SIGKILL)
+    for index in range(3):
+        run.job.attempt(2, f"worker:{index}")
+    engine.write("go", "")
+    run.job.succeeded()
+    ends = {line for index in range(3) for line in run.job.lines(f"worker:{index}") if line.startswith("end")}
+    assert len(ends) == 1
+    assert int(ends.pop().split()[1]) >= 300
+    (audited,) = json.loads(engine.tm("audit", run.job.id, "--json").stdout)["inputs"]
+    assert not audited["faults"]
+    assert audited["taken_back"] >= 4
+    assert audited["counted"] == 300
+
+
+@pytest.mark.full
+@pytest.mark.needs("local-master")
 def test_a_newcomer_whose_model_differs_ends_alone(engine: Engine) -> None:
     run = Run(
         engine, program=TRAIN.replace("width = 32", "width = 33 if (task().index, task().attempt) == (1, 2) else 32")

@@ -287,7 +287,7 @@ KERAS = """
 """
 
 
-@pytest.mark.soak  # it hung once at its end, with a dataset that read ahead, and never since (CONTRIBUTING)
+@pytest.mark.soak  # it hung once at its end, with a dataset that read ahead, and never since (docs/limits.md)
 @pytest.mark.needs("frameworks")
 @pytest.mark.needs("local-master")
 def test_a_keras_program_trains_each_record_though_a_worker_dies(engine: Engine) -> None:

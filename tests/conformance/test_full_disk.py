@@ -179,3 +179,16 @@ def test_a_state_directory_that_is_full_at_submit(small_state: Path, engine: Eng
         assert "space" in told.stderr
         assert "Traceback" not in told.stderr
     assert os.listdir(small_state / "jobs") == [] if (small_state / "jobs").exists() else True
+
+
+def test_a_disk_that_is_full_before_the_first_event_is_named(engine: Engine) -> None:
+    """A master answers nobody until it has its log. The command that watches said that no master answers, and never why."""
+    small = engine.folder / "small"
+    small.mkdir()
+    with mounted(small, "size=1m"):
+        (small / "jobs").mkdir()
+        with full_disk(small):
+            job = engine.submit(workers("true"), storage=str(small / "jobs"))
+            until(lambda: "no space left" in engine.tm("wait", job.id, "--timeout", "5s").stderr)
+            assert "its master waits for its storage" in engine.tm("status", job.id).stderr
+        job.succeeded()

@@ -9,7 +9,8 @@ from waiting import until
 from trainmaster.client.jobs.places import job_ids, job_storage
 from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.core.errors import TrainmasterError
-from trainmaster.log.storage import place_of, storage_for
+from trainmaster.log.documents.jobs import place_of
+from trainmaster.log.storage import storage_for
 
 pytestmark = pytest.mark.full
 

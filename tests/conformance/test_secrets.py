@@ -10,7 +10,7 @@ from conformance.engines import Engine, role, workers
 
 from trainmaster.core.errors import BadInput
 from trainmaster.data.store.stores import store_for
-from trainmaster.log.storage import place_of
+from trainmaster.log.documents.jobs import place_of
 
 VALUE = "s3cr3t-Value-8f2c"
 

@@ -21,7 +21,7 @@ from waiting import until
 from trainmaster.core.errors import BadInput
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
-PAGE = Path(__file__).parents[2] / "docs/how-to/spark.md"
+PAGE = Path(__file__).parents[2] / "docs/clusters/spark.md"
 LONG = 600  # s; a JVM and a context take half a minute each on a machine with much to do
 CONF = {"spark.ui.enabled": "false", "spark.driver.memory": "512m"}
 WAITS = python("""

@@ -18,13 +18,13 @@ from conformance.test_queue import cores
 
 STOP = {"grace": "5m"}
 SAVES = """
-import signal, sys, time
+import os, signal, sys, time
 def save(*_):
     print("asked", flush=True)
     time.sleep(3)  # longer than the leftovers of a program have
     print("saved", flush=True)
     sys.exit(0)
-signal.signal(signal.SIGTERM, save)
+signal.signal(getattr(signal, os.environ.get("SIGNAL", "SIGTERM")), save)
 signal.signal(signal.SIGUSR1, lambda *_: print("warned", flush=True))
 print("ready", flush=True)
 while True:
@@ -44,6 +44,50 @@ if __name__ == "__main__":
     child.join()
     print("after", flush=True)
 """
+POLLS = """
+import ctypes, multiprocessing, multiprocessing.connection, signal, time
+def rank():
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # as a rank of torch.multiprocessing.spawn dies with its parent
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+    print("ready", flush=True)
+    while not asked:
+        time.sleep(0.05)
+    print("asked", flush=True)
+    time.sleep(3)
+    print("saved", flush=True)
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=rank)
+    child.start()
+    multiprocessing.connection.wait([child.sentinel])
+    print("after", flush=True)
+"""
+READS = """
+import subprocess, sys
+with subprocess.Popen([sys.executable, "-u", "saves.py"], stdout=subprocess.PIPE) as program:  # as `conda run` reads
+    for line in program.stdout:
+        sys.stdout.buffer.write(line)
+        sys.stdout.flush()
+"""
+BLOCKS = """
+import signal, subprocess, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as `unshare --fork` waits
+unblock = lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+subprocess.run([sys.executable, "-u", "saves.py"], preexec_fn=unblock)
+"""
+FORKS = """
+import os, runpy, signal, time
+if os.fork() == 0:  # a worker of the program
+    signal.signal(signal.SIGTERM, lambda *_: print("the worker was asked", flush=True))
+    while True:
+        time.sleep(0.05)
+runpy.run_path("saves.py")
+"""
+SYSTEM = f"import os; os.system('{sys.executable} -u saves.py'); print('after')"
+PROGRAMS = {
+    "saves.py": SAVES, "launches.py": LAUNCHES, "spawns.py": SPAWNS, "polls.py": POLLS, "reads.py": READS, "blocks.py": BLOCKS,
+    "forks.py": FORKS, "system.py": SYSTEM,
+}  # fmt: skip
 PYTHON = f"{sys.executable} -u saves.py"
 COMMANDS: dict[str, str | list[str]] = {
     "text": PYTHON,
@@ -55,13 +99,18 @@ COMMANDS: dict[str, str | list[str]] = {
     "background": f"{PYTHON} & wait; echo after",
     "launcher": [sys.executable, "launches.py"],
     "spawn": f"{sys.executable} spawns.py",
+    "polls": f"{sys.executable} polls.py; echo after",
+    "reads": [sys.executable, "reads.py"],
+    "blocks": [sys.executable, "blocks.py"],
+    "timeout": f"timeout 1000 {sys.executable} -u forks.py; echo after",
+    "system": f"exec 2> /dev/null; trap 'exit 0' TERM; {sys.executable} system.py; echo after",
 }
 
 
 def saving(engine: Engine, command: str | list[str], **keys: Any) -> Submitted:
-    for name, text in {"saves.py": SAVES, "launches.py": LAUNCHES, "spawns.py": SPAWNS}.items():
+    for name, text in PROGRAMS.items():
         engine.write(name, text)
-    job = engine.submit(workers(command, **{"stop": STOP, **keys}), files=["saves.py", "launches.py", "spawns.py"])
+    job = engine.submit(workers(command, **{"stop": STOP, **keys}), files=sorted(PROGRAMS))
     job.until_line("ready")
     return job
 
@@ -83,6 +132,25 @@ def test_a_program_has_its_grace_however_it_was_started(engine: Engine, form: st
     assert engine.tm("kill", job.id).returncode == 0
     assert job.end()["state"] == "killed"
     assert job.lines() == ["ready", "asked", "saved"]
+
+
+@pytest.mark.needs("logs-of-the-stopped", "local-master")
+def test_ctrl_c_as_the_signal_reaches_a_program_and_what_it_waits_for(engine: Engine) -> None:
+    job = saving(engine, [sys.executable, "spawns.py"], stop={**STOP, "signal": "SIGINT"}, env={"SIGNAL": "SIGINT"})
+    job.run.kill()
+    job.end()
+    assert [line for line in job.lines() if line in {"ready", "asked", "saved", "after"}] == ["ready", "asked", "saved"]
+
+
+@pytest.mark.needs("logs-of-the-stopped", "local-master")
+def test_the_trap_of_a_shell_runs_though_its_program_handles_nothing(engine: Engine) -> None:
+    job = engine.submit(
+        workers("exec 2> /dev/null; trap 'echo saved; exit 0' TERM; (echo ready; sleep 1000)", stop={"grace": "1h"})
+    )
+    job.until_line("ready")
+    job.run.kill()
+    job.end()
+    assert job.lines() == ["ready", "saved"]
 
 
 @pytest.mark.needs("logs-of-the-stopped")
@@ -132,7 +200,8 @@ def test_a_warning_and_the_stop_after_it_are_for_the_main_process(engine: Engine
 def test_a_warning_that_nothing_handles_is_not_sent(engine: Engine) -> None:
     deaf = "echo ready; trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done"
     job = taking_way(engine, deaf)
-    assert job.lines(attempt=1) == ["ready", "asked"]
+    lines = [line for line in job.lines(attempt=1) if line != "Terminated"]  # a shell's word for its command's end
+    assert lines == ["ready", "asked"]
     (trouble,) = job.told("trouble")
     assert trouble["detail"] == "SIGUSR1 was not sent: the program has no handler for it, so it would end"
     job.run.kill()

@@ -222,7 +222,7 @@ def test_a_failed_job_and_one_that_overwrites(elsewhere: str, tmp_path: Path) ->
         if job == "j-2":
             good = there(f"{elsewhere}/model")
             assert sorted(good) == ["_SUCCESS", "worker-0/b"]
-    assert there(f"{elsewhere}/model") == good | {"_partial/worker-0/c": b"j-3"}
+    assert there(f"{elsewhere}/model") == good | {"_partial/j-3/worker-0/c": b"j-3"}
 
 
 def test_saves(elsewhere: str, tmp_path: Path) -> None:  # noqa: F811

@@ -112,10 +112,12 @@ def test_one_worker_goes_on_from_its_checkpoint(engine: Engine) -> None:
 
 
 @pytest.mark.full
-def test_each_record_is_predicted_once_though_a_worker_dies(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", [3, 12])
+def test_each_record_is_predicted_once_though_a_worker_dies(engine: Engine, tmp_path: Path, batch: int) -> None:
+    """Before it has reported a shard, and once it has reported several."""
     submitted(engine, "train", "training", 1, {"output": tmp_path}, "-1 0").succeeded(LIMIT)
     job = submitted(
-        engine, "predict", "prediction", 2, {"checkpoint_dir_for_init": tmp_path}, "1 3",
+        engine, "predict", "prediction", 2, {"checkpoint_dir_for_init": tmp_path}, f"1 {batch}",
         outputs={"predictions": {"url": engine.place("predicted"), "layout": "flat"}},
     )  # fmt: skip
     job.succeeded(LIMIT)

@@ -179,8 +179,14 @@ def test_a_gradient_that_is_no_number_ends_the_job_with_its_step(engine: Engine)
     assert re.search(
         r"error: in step 5, parameter server \d: a gradient of '.+' is not finite; the job is stopped", text
     ), text
-    assert re.search(r"the last good checkpoint: version-[24] in .*servers of the parameter servers", text), text
-    assert re.match(r"in step 5, parameter server .*; the last good checkpoint: version-[24] in ", why), why
+    assert re.search(
+        r"the last good checkpoint: version-[24] of the parameter servers, which ends with the job: --checkpoint_dir",
+        text,
+    ), text
+    assert re.match(
+        r"in step 5, parameter server .*; the last good checkpoint: version-[24] of the parameter servers, which ends with the job",
+        why,
+    ), why
     assert "Traceback" not in text
 
 

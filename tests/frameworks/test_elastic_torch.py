@@ -24,6 +24,7 @@ import pytest
 import torch
 
 from trainmaster.runtime.elastic import BROKEN, Member, Round, torch_training
+from trainmaster.runtime.elastic.rounds import NO_STATE, STATE
 from trainmaster.runtime.elastic.torch_groups import Group, Interrupted, Listener
 from trainmaster.runtime.elastic.torch_training import Training
 
@@ -286,11 +287,13 @@ def test_a_group_that_is_made_too_late_leaves_the_next_one_alone() -> None:
 def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_one() -> None:
     members = [made(seed=seed) for seed in (1, 2)]
     ports = [training._listener.port for training in members]
-    rows = [Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, false]", 0, False) for index, port in enumerate(ports)]
+    rows = [
+        Member(f"worker:{index}", 0, "127.0.0.1", f"[{port}, {NO_STATE}]", 0, False) for index, port in enumerate(ports)
+    ]
 
     def take(rank: int) -> None:
         training, here = members[rank], Round(2, rank, rows)
-        training._is_given = False
+        training._has_state = NO_STATE
         training._group = training._listener.group(here)
         training._take_state(here)
 
@@ -301,7 +304,7 @@ def test_members_that_were_interrupted_before_they_had_a_state_in_common_take_on
         thread.join(60)
     states = [training.model.state_dict().values() for training in members]
     assert all(torch.equal(mine, yours) for mine, yours in zip(*states, strict=True))
-    assert all(training._is_given for training in members)
+    assert all(training._has_state == STATE for training in members)
     for training in members:
         training.leave()
 
@@ -445,7 +448,7 @@ def test_several_batches_make_a_step() -> None:
 def test_no_shard_counts_before_the_step_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[int] = []
     training = made(batches_per_step=4)
-    monkeypatch.setattr(torch_training.inputs, "report_at_once", lambda kept_by: reports.append(training.steps))
+    monkeypatch.setattr(torch_training.inputs, "report_at_once", lambda *_: reports.append(training.steps))
     complete = training._complete
 
     def others_went_on(**more: Any) -> None:

@@ -1,10 +1,12 @@
 """Reads the input `train` and writes each record to a file of its own, as its environment says. What the runtime's tests run."""
 
+import io
 import json
 import os
 import signal
 import sys
 import threading
+import time
 
 from trainmaster import runtime
 
@@ -15,8 +17,11 @@ def main() -> None:
     mode = how.pop("mode", "all")
     after = how.pop("after", 0)
     stream = runtime.shards("train", **how)
-    if mode == "manual":
-        prefetched(stream, out)
+    if mode in ("manual", "slow"):
+        prefetched(stream, out, is_slow=mode == "slow")
+        return
+    if mode == "two-loops":
+        two_loops(stream)
         return
     if mode == "epochs":
         for epoch, records in stream.epochs():
@@ -37,8 +42,8 @@ def main() -> None:
         sys.stdin.read()  # the program lives on
 
 
-def prefetched(stream: runtime.Shards, out) -> None:
-    """One thread reads ahead, another uses what was read."""
+def prefetched(stream: runtime.Shards, out, is_slow: bool) -> None:
+    """One thread reads ahead, another uses what was read; a slow one does so once the first has said that it waits."""
     import queue
 
     ahead: queue.Queue = queue.Queue(1000)
@@ -48,12 +53,26 @@ def prefetched(stream: runtime.Shards, out) -> None:
             ahead.put((shard, list(shard.records())))
         ahead.put(None)
 
+    if is_slow:
+        sys.stderr = io.StringIO()
     threading.Thread(target=read).start()
+    while is_slow and not sys.stderr.getvalue():
+        time.sleep(0.01)
     while (item := ahead.get()) is not None:
         shard, records = item
         for record in records:
             print(record, file=out, flush=True)
         shard.done()
+    if is_slow:
+        print(sys.stderr.getvalue())
+
+
+def two_loops(stream: runtime.Shards) -> None:
+    """One thread has two loops over an input, and the first one stays at its first shard."""
+    first = stream.shards()
+    next(first)
+    for _ in stream:
+        pass
 
 
 def forked(stream: runtime.Shards, out) -> None:

@@ -34,3 +34,13 @@ def test_more_random_seeds(seeds) -> None:
 def test_many_random_seeds(seeds) -> None:
     for seed in seeds(50_000):
         play(seed)
+
+
+@pytest.mark.soak
+def test_what_is_decided_in_a_hundred_thousand_turns_follows_from_the_log_alone(seeds) -> None:
+    turns = 0
+    for seed in seeds(10_000):
+        turns += play(10 * seed).world.truth.turns_checked  # these seeds have each turn checked
+        if turns >= 100_000:
+            break
+    assert turns >= 100_000

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 
 from trainmaster.core.machine.events import Event
-from trainmaster.core.machine.state import SUCCEEDED, State, Task
+from trainmaster.core.machine.state import State, Task
+from trainmaster.core.states import SUCCEEDED
 from trainmaster.core.timeline import Attempt, Timeline
 from trainmaster.simulation.__main__ import play
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from waiting import until_async
 
 from trainmaster.agent.attempt import attempt as attempts
+from trainmaster.agent.attempt import storage_retry
 from trainmaster.agent.attempt.attempt import Attempt
 from trainmaster.agent.attempt.materials import Materials
 from trainmaster.agent.attempt.place import Place
@@ -21,10 +24,13 @@ from trainmaster.agent.link.channel import Link
 from trainmaster.agent.link.programs import Programs
 from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.supervise import _VERBS, Agent
+from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.orders import ORDERS, order_fields, order_message
+from trainmaster.data.store.transfer import Flow
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.process_tree import kin
 from trainmaster.log.storage import LocalStorage
+from trainmaster.runtime import folders
 
 
 class Slow(Workplace):
@@ -121,6 +127,33 @@ def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_pa
     assert (tmp_path / "stored/logs/worker-0/1.log").read_text().endswith("saved\n")
 
 
+def test_a_part_waits_for_a_storage_that_is_away_while_its_attempt_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program was stopped and has its grace: what it had made was dropped, and done again."""
+    monkeypatch.setattr(storage_retry, "AGAIN", 0.01)
+    reports: list[tuple[str, int]] = []
+    uploads: list[int] = []
+
+    def upload(self: Materials, *arguments: Any) -> dict[str, Any]:
+        uploads.append(arguments[-1])
+        if len(uploads) == 1:
+            failure = StorageFailed("the NameNode restarts", mend="wait")
+            failure.__cause__ = OSError(errno.ECONNREFUSED, "refused")
+            raise failure
+        return {}
+
+    monkeypatch.setattr(Materials, "upload", upload)
+
+    async def act() -> None:
+        attempt = Attempt(1, place(tmp_path, Workplace(str(tmp_path), str(tmp_path / "private")), reports))
+        attempt._halt.set()  # as the stop of a running program does
+        assert await attempt._upload(1, {}) == {}
+
+    asyncio.run(act())
+    assert uploads == [1, 1]
+
+
 def test_a_disk_that_a_program_hangs_on_does_not_hang_its_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,3 +238,48 @@ def test_a_stopped_attempt_has_ended_when_its_copy_has_given_up(tmp_path: Path) 
         assert (workplace.steps[-1], reports) == ("end first", [("ended", 1)])
 
     asyncio.run(act())
+
+
+def prepared(folder: Path, url: str) -> list[tuple[str, int]]:
+    """Prepare an attempt that writes an output. Return what was reported, up to its end or to "ready"."""
+
+    async def act() -> list[tuple[str, int]]:
+        workplace, reports = Slow(folder), []
+        workplace.answers.set()
+        output = {"url": url, "as": "upload", "local": "m"}
+        Attempt(1, place(folder, workplace, reports)).prepare(order("prepare", cwd="first", outputs={"m": output}))
+        await until_async(lambda: {kind for kind, _ in reports} & {"ready", "ended"})
+        return reports
+
+    return asyncio.run(act())
+
+
+def test_an_output_whose_place_cannot_be_written_for_seconds_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, pauses = tmp_path / "results", []
+    results.write_text("no directory\n")
+    monkeypatch.setattr(Flow, "pause", lambda flow, seconds: pauses.append(seconds))
+    assert prepared(tmp_path, f"{results}/m") == [("ended", 1)]
+    assert 1 < sum(pauses) < 60
+    monkeypatch.setattr(Flow, "pause", lambda flow, seconds: results.unlink())
+    assert prepared(tmp_path, f"{results}/m") == [("ready", 1)]
+
+
+def test_an_output_whose_place_is_away_as_an_attempt_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder, tries = os.mkdir, []
+
+    def away(path: str, *mode: int) -> None:
+        tries.append(path)
+        if len(tries) < 10:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        make_folder(path, *mode)
+
+    (tmp_path / "private").mkdir()
+    monkeypatch.setattr(folders, "os", SimpleNamespace(**{**vars(os), "mkdir": away}))
+    monkeypatch.setattr(Flow, "pause", lambda flow, seconds: None)
+    monkeypatch.setattr(storage_retry, "AGAIN", 0.01)
+    assert prepared(tmp_path, f"{tmp_path}/m") == [("warned", 1), ("ready", 1)]
+    assert len(tries) == 10

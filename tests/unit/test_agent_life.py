@@ -431,7 +431,7 @@ def test_an_order_of_a_newer_master_is_obeyed_and_a_malformed_one_ends_the_attem
         await master.report("ready")
         await master.say(order_message(1, 1, "start", memory="much"))
         ended = await master.report("ended")
-        detail = "a malformed order to start: command is missing, memory must be whole, not 'much'"
+        detail = "a malformed order to start: command is missing, memory must be whole or none, not 'much'"
         assert (ended["reason"], ended["figures"]) == ("agent-lost", {"detail": detail})
 
     play(act)
@@ -816,7 +816,8 @@ def test_a_failure_is_told_while_its_last_set_is_still_stored_and_survives_a_sto
         assert (ended["reason"], ended["status"], ended["elapsed"]) == ("exit", 3, died["elapsed"])
         assert "stopped" not in ended
         assert ended["tail"] == ["cause"]
-        assert [r["kind"] for r in master.reports][-3:] == ["died", "checkpoint", "ended"]
+        kinds = [r["kind"] for r in master.reports]
+        assert kinds[-4:] == ["died", "warned", "checkpoint", "ended"], "a manifest of nothing is damaged, and told"
 
     play(act)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import resource
@@ -19,11 +20,13 @@ from waiting import until_async
 
 from trainmaster.agent.attempt import program
 from trainmaster.agent.attempt.program import CannotStart, Launch, Program
-from trainmaster.host import children, linux
+from trainmaster.core.machine import reasons
+from trainmaster.host import children, linux, recipients
 from trainmaster.host import process_tree as processes
 from trainmaster.host.allowance import Allowance
 
 PATIENCE = 20.0
+LOOKS = 300  # one of some 50 falls on a process that ends
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +169,32 @@ def test_what_cannot_be_executed_is_told_as_such(
     assert "Traceback" not in ((tmp_path / "out").read_text() if (tmp_path / "out").exists() else "")
 
 
+@pytest.mark.parametrize(
+    ("command", "detail", "mend"),
+    [
+        (
+            ["./bad-interpreter"],
+            "the interpreter that the first line of ./bad-interpreter names is missing",
+            "mend that line",
+        ),
+        (["true", "x" * 200_000], "Argument list too long", "give what is long in a file"),
+        ("echo " + "x" * 200_000, "Argument list too long", "give what is long in a file"),
+    ],
+)
+def test_what_the_kernel_says_of_a_command_is_told_and_not_the_command(
+    tmp_path: Path, command: list[str] | str, detail: str, mend: str
+) -> None:
+    (tmp_path / "bad-interpreter").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "bad-interpreter").chmod(0o755)
+    with pytest.raises(CannotStart) as trouble:
+        ended(launch(command, tmp_path), tmp_path / "out")
+    outcome = trouble.value.outcome
+    text = reasons.words(outcome.reason, outcome.figures)
+    assert detail in text
+    assert len(text) < 500
+    assert str(outcome.figures["mend"]).startswith(mend)
+
+
 def test_a_line_for_the_shell_as_one_word_is_told_with_its_mend(tmp_path: Path) -> None:
     with pytest.raises(CannotStart) as trouble:
         ended(launch(["seq 3 | tail -1"], tmp_path), tmp_path / "out")
@@ -250,6 +279,77 @@ def test_a_users_signal_is_for_the_program_or_for_a_shell_with_a_trap(
 
     assert asyncio.run(act()).status == 3
     assert line in (tmp_path / "out").read_text()
+
+
+def test_another_users_process_that_may_not_be_signalled_is_told_and_ends_no_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under sudo. A warning that met one ended the agent, and so did the end of the program."""
+
+    def refuse(pid: int, start: int, number: int) -> bool:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    async def act() -> None:
+        running = await started(launch(["sh", "-c", f"exec {HEARS}"], tmp_path), tmp_path / "out")
+        await said(tmp_path / "out", "ready")
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(linux, "send", refuse)
+                assert running.warn(signal.SIGUSR1) == running.signal(signal.SIGUSR1) == "Operation not permitted"
+                assert {process.pid for process in await processes.end_all(os.getpid(), 0.2)} >= {*running.pids}
+        finally:
+            await running.sweep()
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_what_a_shell_executes_at_that_moment_is_not_taken_for_a_shell_with_a_trap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """A signal that fell between the fork of a shell and its command ended the command, and the shell's trap never ran."""
+    command = "trap : USR1; echo ready; until [ -e go ]; do :; done; exec sleep 1000"
+
+    async def act() -> None:
+        running = await started(launch(command, tmp_path), tmp_path / "out")
+        await said(tmp_path / "out", "ready")
+        (pid,) = running.pids
+        executable, looks = os.readlink, itertools.count(1)
+
+        def executes_at_that_moment(path: str) -> str:
+            if next(looks) == moment:
+                (tmp_path / "go").touch()
+                while "sleep" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                    pass
+            return executable(path)
+
+        monkeypatch.setattr(os, "readlink", executes_at_that_moment)
+        try:
+            assert recipients.takers(pid, signal.SIGUSR1) == []
+        finally:
+            monkeypatch.undo()
+            await running.stop(signal.SIGTERM, PATIENCE)
+
+    asyncio.run(act())
+
+
+def test_whoever_ends_while_a_signals_recipients_are_chosen_is_not_missed(tmp_path: Path) -> None:
+    """A stop that fell between two commands of a shell ended the agent."""
+    short_lived = "echo ready; while :; do /bin/true | /bin/true; /bin/true & wait; done"
+
+    async def act() -> None:
+        running = await started(launch(short_lived, tmp_path), tmp_path / "out")
+        await said(tmp_path / "out", "ready")
+        (pid,) = running.pids
+        try:
+            for _ in range(LOOKS):
+                assert recipients.recipients(pid, signal.SIGTERM).processes
+                assert recipients.takers(pid, signal.SIGUSR1) == []
+        finally:
+            await running.stop(signal.SIGTERM, PATIENCE)
+        assert not running.running
+
+    asyncio.run(act())
 
 
 def test_a_copy_that_has_ended_is_signalled_no_more(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import glob
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from trainmaster.agent.watch import gpus, stall
+from trainmaster.agent.watch import gpus, stall, watching
+from trainmaster.agent.watch.progress import Progress
 from trainmaster.agent.watch.python_stacks import LAYOUTS
 from trainmaster.agent.watch.samples import Sampler
 from trainmaster.agent.watch.stacks import stacks
 from trainmaster.agent.watch.stall import Observation, Stall, Watch, verdict
+from trainmaster.agent.watch.watching import Limits, Watching
 from trainmaster.host.linux import look
 
 STALL = 1800.0
@@ -136,6 +140,47 @@ def test_a_device_that_is_lost_hides_no_other(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(gpus, "DRIVER", "/dev/null")
     found = gpus.Gpus(["GPU-0", "GPU-1", "2"]).use()
     assert found == [{"index": index, "util": 0.5, "memory": 1, "total": 2} for index in (1, 2)]
+
+
+def test_a_driver_that_hangs_keeps_nothing_from_being_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples go on without the use of devices, memory is limited, and the agent can end while the driver still hangs."""
+    answers = threading.Event()
+    asked: list[threading.Thread] = []
+    samples: list[dict[str, Any]] = []
+
+    def hang() -> None:
+        asked.append(threading.current_thread())
+        answers.wait()
+
+    monkeypatch.setitem(
+        sys.modules, "pynvml", SimpleNamespace(NVMLError=Lost, nvmlInit=hang, nvmlDeviceGetCount=lambda: 0)
+    )
+    monkeypatch.setattr(gpus, "DRIVER", "/dev/null")
+    monkeypatch.setattr(watching, "EVERY", 0.3)
+    monkeypatch.setattr(watching, "DRIVER_WITHIN", 0.05)
+    limits = Limits(memory=64 << 20)
+    process: list[subprocess.Popen[bytes]] = []
+
+    def report(sample: dict[str, Any]) -> None:
+        samples.append(sample)
+        if len(samples) == 3:
+            code = "b = bytearray(200 << 20); import time; time.sleep(1000)"
+            process.append(subprocess.Popen([sys.executable, "-c", code], process_group=0))
+
+    async def scene() -> tuple[str, dict[str, Any]]:
+        return await Watching(limits, Progress(), lambda: 0, report, devices=["0"]).run()
+
+    try:
+        reason, _ = asyncio.run(scene())
+    finally:
+        for each in process:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+        answers.set()
+    assert reason == "out-of-memory"
+    assert {str(sample["gpus"]) for sample in samples} == {"[]"}
+    assert len(asked) == 1, "a driver that hangs is asked once"
+    assert asked[0].daemon
 
 
 def test_a_tree_is_seen_with_what_it_uses() -> None:

@@ -44,6 +44,20 @@ def test_a_full_disk_is_found_where_it_answers(free: int | None, reason: str | N
     assert (failure and failure.reason) == reason
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
+        "RuntimeError: unable to write to file </torch_123_4>: No space left on device (28)",
+    ],
+)
+def test_full_shared_memory_is_not_told_as_a_full_disk(line: str) -> None:
+    failure = disk_full(Outcome("exit", 1), f"Traceback\n{line}\n", 1 << 30)
+    assert failure is not None
+    assert failure.figures["detail"] == f"the program met a full /dev/shm: {line}"
+    assert "shm" in failure.figures["mend"]
+
+
 def test_an_environment_that_cannot_be_fixed_up_says_why(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "conda-unpack").touch()

@@ -68,6 +68,7 @@ raise SystemExit(3) if sys.argv[-1] == "exit" else ValueError("its end")
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Like an agent, this process adopts orphans; whatever a test leaves fails it."""
     monkeypatch.setattr(keepers, "LOOKS", (0.05, 0.05))
+    monkeypatch.setattr(keepers, "OLD", 0.0)  # whatever else runs on the machine
     linux.adopt_orphans()
     yield
     left = [
@@ -451,7 +452,7 @@ import asyncio, os, signal, sys
 sys.path[:0] = {path!r}
 import pathlib
 from unit import test_agent_warm as tests
-tests.keepers.LOOKS = (0.05,)
+tests.keepers.LOOKS, tests.keepers.OLD = (0.05,), 0.0
 tests.linux.adopt_orphans()
 async def act():
     container = tests.Container(pathlib.Path({folder!r}))

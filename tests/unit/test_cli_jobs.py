@@ -109,6 +109,30 @@ def test_run_tells_the_first_failure(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_a_loss_that_is_not_a_number_ends_a_job_with_stop_on_nan_and_nothing_restarts(
+    tmp_path: Path, value: str
+) -> None:
+    program = (
+        "import time\nfrom trainmaster import runtime\n"
+        "runtime.progress(step=1, loss=0.5)\n"
+        f"runtime.progress(step=2, loss=float({value!r}))\n"
+        "print('goes on', flush=True)\ntime.sleep(600)"
+    )
+    run = ("run", "-n", "2", "--restart", "group", "--set", "stop_on=nan", "--", sys.executable, "-c", program)
+    done = tm(*run, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert re.search(rf"^  worker:\d reported loss = {value} at step 2, and stop_on is nan$", done.stderr, re.MULTILINE)
+    assert "starts again" not in done.stderr
+    (job,) = json.loads(tm("list", "--json").stdout)
+    assert (job["state"], job["reason"]) == ("failed", "not-a-number")
+    tasks = json.loads(tm("status", job["id"], "--json").stdout)["tasks"]
+    assert sorted((task["state"], task["restarts"], task["reason"]) for task in tasks) == [
+        ("failed", 0, "not-a-number"),
+        ("killed", 0, "peer-failed"),
+    ]
+
+
 def test_run_as_json_is_one_object_a_line(tmp_path: Path) -> None:
     done = tm("run", "--json", *shell("echo hello"), cwd=tmp_path)
     items = [json.loads(line) for line in done.stdout.splitlines()]
@@ -141,6 +165,13 @@ def test_ps_shows_who_is_master_agent_and_template(tmp_path: Path, home) -> None
     for title in (f"tm: master {job}", f"tm: template {job}", f"tm: agent worker:0 {job}"):
         assert titles.count(title) == 1, done.stdout
     assert titles[0].startswith("sh -c cat /proc/")
+
+
+def test_a_program_that_asks_for_no_memory_has_no_limit_on_this_machine(tmp_path: Path, home) -> None:
+    limit = shell("echo limit=${TRAINMASTER_MEMORY_LIMIT-none}")
+    assert "limit=none" in tm("run", *limit, cwd=tmp_path).stdout
+    assert "limit=104857600" in tm("run", "--memory", "100MiB", *limit, cwd=tmp_path).stdout
+    assert "1 core, 1.06 GiB" in tm("run", "--dry-run", *limit, cwd=tmp_path).stdout, "it waits in line for that much"
 
 
 def test_a_dry_run_leaves_no_trace(tmp_path: Path, home) -> None:
@@ -264,7 +295,8 @@ def test_a_dry_run_is_written_as_people_write(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "replicas: 2" in done.stdout
-    assert "overhead: 102 MiB" in done.stdout
+    assert "overhead" not in done.stdout
+    assert "overhead: 102 MiB" in tm("run", "--memory", "2GiB", "--dry-run", "--all", *shell("true")).stdout
     assert "worker:1: 1 file, 30 B" in done.stdout
     told = tm("explain", "--all", "--memory", "2GiB", "--", "sh", "-c", "true", cwd=tmp_path).stdout
     assert re.search(r'^roles.worker.command +\["sh", "-c", "true"\] +the command after --$', told, re.MULTILINE)
@@ -272,6 +304,22 @@ def test_a_dry_run_is_written_as_people_write(tmp_path: Path) -> None:
     line = "threads of each worker program's libraries: 1\n"
     for command in (["explain"], ["run", "--dry-run"]):
         assert line in tm(*command, "-n", "999", *shell("true"), cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--all"]])
+def test_what_a_dry_run_prints_is_a_job_file_that_runs(tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "a.csv").write_text("12345\n" * 10)
+    line = ["-n", "2", "--env", "WORD=né: #1", "--input", "train=a.csv", "--output", "model=out", "--timeout", "5m"]
+    command = shell("mkdir -p model; echo $WORD > model/word; ls train")
+    printed = tm("run", "--dry-run", *more, *line, *command, cwd=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    (tmp_path / "job.yaml").write_text(printed.stdout)
+    again = tm("run", "--dry-run", *more, "job.yaml", cwd=tmp_path).stdout
+    assert again.partition("\n#")[0] == printed.stdout.partition("\n#")[0]
+    assert tm("run", "job.yaml", cwd=tmp_path).returncode == 0
+    words = [path.read_text() for path in sorted((tmp_path / "out").glob("*/word"))]
+    assert words == ["né: #1\n"] * len(words)
+    assert words
 
 
 def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
@@ -556,7 +604,7 @@ def test_a_checkpoint_that_was_never_stored_is_named_at_the_end(tmp_path: Path) 
     assert done.stderr.splitlines()[-1] == "  lost: no checkpoint was ever stored: nothing was written at ckpt"
 
 
-def test_an_ended_job_is_never_listed_as_waiting(tmp_path: Path, home) -> None:
+def test_an_ended_job_is_never_listed_as_pending(tmp_path: Path, home) -> None:
     """Its storage is away when the list is asked for the first time."""
     far = tmp_path / "far"
     seen, unseen = (
@@ -576,7 +624,7 @@ def test_an_ended_job_is_never_listed_as_waiting(tmp_path: Path, home) -> None:
     listed = tm("list").stdout
     assert re.search(r"^seen-\w{6} +succeeded", listed, re.MULTILINE), listed
     assert re.search(
-        rf"^{job} +unreadable .* last known: waiting; file://{far}/{job} has no events of it$", listed, re.MULTILINE
+        rf"^{job} +unreadable .* last known: pending; file://{far}/{job} has no events of it$", listed, re.MULTILINE
     ), listed
 
 

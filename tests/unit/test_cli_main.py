@@ -138,10 +138,35 @@ def test_all_commands_are_listed_with_what_they_do() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "--help"]),
+        (["help", "cluster", "up"], ["cluster", "up", "--help"]),
+        (["version"], ["--version"]),
+    ],
+)
+def test_help_and_version_are_commands_too(asked: list[str], same: list[str]) -> None:
+    done, expected = tm(*asked), tm(*same)
+    assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["rnu"], "error: there is no command 'rnu'; did you mean run?"),
         (["xyzzy"], "error: there is no command 'xyzzy'"),
+        (["delete", "x"], "error: there is no command 'delete'; did you mean kill?"),
+        (["stop"], "error: there is no command 'stop'; did you mean kill?"),
+        (["ps"], "error: there is no command 'ps'; did you mean list?"),
+        (["rm"], "error: there is no command 'rm'; did you mean remove?"),
+        (["validate"], "error: there is no command 'validate'; did you mean run --dry-run?"),
+        (["Describe"], "error: there is no command 'Describe'; did you mean status?"),
+        (["cluster", "list"], "error: there is no command 'list'; did you mean show?"),
+        (["image", "biuld"], "error: there is no command 'biuld'; did you mean build?"),
+        (["help", "stop"], "error: there is no command 'stop'; did you mean kill?"),
+        (["run", "--nnodes", "2", "--", "true"], "error: there is no option --nnodes; did you mean -n?"),
+        (["run", "--worker-num", "2", "--", "true"], "error: there is no option --worker-num; did you mean -n?"),
         (["list", "--runing"], "error: there is no option --runing; did you mean --running?"),
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a whole number"),
@@ -197,18 +222,51 @@ def test_a_fault_of_ours_carries_its_traceback(home) -> None:
     assert done.returncode in (2, 3)
 
 
-def test_a_full_disk_is_no_fault_of_ours_wherever_it_is(home) -> None:
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"]])
+def test_output_that_cannot_be_written_is_said_as_that(home, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "trainmaster.cli", "list"],
+            [sys.executable, "-m", "trainmaster.cli", *arguments],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
     assert done.returncode == 3
-    assert done.stderr.startswith("error: could not write: no space left on the disk")
-    assert "Traceback" not in done.stderr
+    assert done.stderr == "error: could not print: No space left on device\n  see where the output goes\n"
+
+
+def test_a_user_without_a_home_directory_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_STATE_HOME", "TRAINMASTER_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit) as end:
+        main(["list"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: there is no home directory: HOME is not set, and user {os.getuid()} has no entry in /etc/passwd  [no-home]",
+        "  set HOME, or TRAINMASTER_STATE_DIR",
+    ]
+
+
+def test_packages_in_pythonpath_are_for_programs_and_not_for_us(home, tmp_path) -> None:
+    for package in ("attr", "attrs", "click", "yaml"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('an old version')")
+    (tmp_path / "theirs.py").write_text("print('theirs')")
+    script = os.path.join(os.path.dirname(sys.executable), "tm")
+    done = subprocess.run(
+        [script, "run", "--", sys.executable, "-c", "import theirs, attr"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "theirs" in done.stdout.splitlines()
+    assert done.returncode == 1
+    assert "ImportError: an old version" in done.stderr, "the program's own"
 
 
 def test_no_jobs_is_no_error(home) -> None:

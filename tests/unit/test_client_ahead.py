@@ -45,6 +45,16 @@ def packed(files: Sequence[tuple[str, str]]) -> bytes:
     return b"the runtime"
 
 
+@pytest.mark.parametrize("damage", [b"", b"the run"])
+def test_a_damaged_archive_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes) -> None:
+    monkeypatch.setattr(runtime_archive, "_archive_bytes", packed)
+    made = runtime_archive.archive(tmp_path)
+    for known in ("", made.parent.name):
+        made.write_bytes(damage)
+        assert runtime_archive.archive(tmp_path, known) == made
+        assert made.read_bytes() == b"the runtime"
+
+
 def test_threads_that_make_the_archive_at_once_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = Barrier(2)
     rename = Path.rename

@@ -33,10 +33,12 @@ def folder(tmp_path: Path) -> Path:
         (["./not-there"], "the command ./not-there was not found"),
         (["./plain"], "the command ./plain may not be executed"),
         (["/"], "the command / may not be executed"),
+        (["echo", "x" * 200_000], "a word of the command has 200000 bytes"),
+        ("echo " + "x" * 200_000, "a word of the command has 200005 bytes"),
         (["seq 3 | tail -1"], r"write sh -c 'seq 3 \| tail -1'"),
     ],
 )
-def test_a_command_that_cannot_run_is_refused_at_submit(folder: Path, command: list[str], message: str) -> None:
+def test_a_command_that_cannot_run_is_refused_at_submit(folder: Path, command: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message) as refusal:
         check(folder, command)
     assert refusal.value.anchor == "no-command"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,9 @@ from trainmaster.client.watch.follow import follow
 from trainmaster.core.errors import BadInput, EngineFailed, StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.spec.reading import job_from
-from trainmaster.log.epochs import MasterRecord, write_master
-from trainmaster.log.storage import Storage, place_of, storage_for
+from trainmaster.log.documents.jobs import place_of
+from trainmaster.log.epochs import MasterRecord, signed, write_master
+from trainmaster.log.storage import Damaged, Storage, storage_for
 from trainmaster.log.writer import open_writer
 from trainmaster.master import client_side
 
@@ -147,6 +149,23 @@ def test_no_master_of_this_machine_takes_up_anothers_job(adopted: str, started: 
     assert started == []
 
 
+@pytest.mark.parametrize("certificate", ["", "-----BEGIN CERTIFICATE-----\nMIIB"])
+def test_a_damaged_certificate_is_named_with_its_mend(
+    adopted: str, monkeypatch: pytest.MonkeyPatch, certificate: str
+) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(Cluster, "reach", lambda *_: ours, raising=False)
+    folder, token = job_storage(adopted), "a" * 64
+    (folder / "token").write_text(token)
+    (folder / "certificate").write_text(certificate)
+    storage = storage_for(place_of(folder))
+    storage.replace("master", signed(MasterRecord(1, ("10.0.0.1:1",)), token))
+    with ours, theirs, pytest.raises(Damaged, match="certificate is damaged") as told:
+        connect.live(adopted)
+    assert told.value.place == str(folder / "certificate")
+    assert f"tm kill --force {adopted}" in told.value.mend
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_kill_of_anothers_job_asks_the_cluster_alone(
     adopted: str, cluster: Cluster, started: list[object], force: bool
@@ -220,7 +239,7 @@ def test_a_log_at_a_path_that_only_the_nodes_have_gets_no_end_here(
         ("unreadable", "the cluster has application_1_0001 as ended")
     ]
     written(storage_for(place_of(job_storage(job))), "submitted")
-    assert [row.word for row in headlines()] == ["waiting"], "it is mounted now"
+    assert [row.word for row in headlines()] == ["pending"], "it is mounted now"
     assert started == []
     assert resume(job), "its master died before it had written the end"
     assert len(started) == 1

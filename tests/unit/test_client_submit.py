@@ -21,7 +21,7 @@ from trainmaster.client.submit.submit import new_id, place, site_facts, submit
 from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.spec.job import Job, Output, Role, Secret
-from trainmaster.core.spec.reading import job_from
+from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.redaction import ALL_ROLES, secrets_of
 from trainmaster.engines.kubernetes.client import KubernetesClient
 from trainmaster.engines.local import launch
@@ -351,3 +351,13 @@ def test_an_environment_that_an_engine_cannot_fetch_is_refused(monkeypatch: pyte
     job = job_from({"environment": {"archive": "s3://b/env.tar.gz"}, "roles": {"worker": {"command": "true"}}})
     with pytest.raises(BadInput, match="kubernetes brings an archive that is a file of this machine"):
         check(job, backend("kubernetes"), job)
+
+
+@pytest.mark.parametrize(("engine", "limit"), [("local", None), ("spark", 2**30)])
+def test_clusters_limit_the_memory_of_programs_that_ask_for_none(
+    tmp_path: Path, engine: str, limit: int | None
+) -> None:
+    given = job_from({"name": "t", "roles": {"worker": {"command": "true"}}})
+    placed, _ = place(given, tmp_path, {}, backend(engine))
+    assert placed.roles["worker"].resources.memory == limit
+    assert job_from(job_to(placed)) == placed

@@ -231,8 +231,8 @@ def test_rows_of_tasks_say_what_they_do_and_what_they_did_not() -> None:
 def test_a_job_that_has_not_ended_is_said_in_one_line() -> None:
     status = {**ended("running"), "phase": "running", "waiting": "", "submitted": 100.0}
     assert standing(status, 136.0) == "digits-abcdef running, submitted 36 s ago"
-    status |= {"phase": "1 of 2 running, 1 waiting", "restarts": 1}
-    assert standing(status, 136.0) == "digits-abcdef running, submitted 36 s ago, 1 restart: 1 of 2 running, 1 waiting"
+    status |= {"phase": "1 of 2 running, 1 pending", "restarts": 1}
+    assert standing(status, 136.0) == "digits-abcdef running, submitted 36 s ago, 1 restart: 1 of 2 running, 1 pending"
 
 
 def test_shards_are_counted_in_words() -> None:

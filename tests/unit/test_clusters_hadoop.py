@@ -294,7 +294,7 @@ def tm(*words: str) -> subprocess.CompletedProcess[str]:
         (["env"], 2, "there is no cluster hadoop"),
         (["status"], 0, "no cluster is here"),
         (["down"], 0, "there is no cluster hadoop"),
-        (["dwon"], 2, "no such command 'dwon'"),
+        (["dwon"], 2, "there is no command 'dwon'; did you mean down?"),
     ],
 )
 def test_the_command_line_says_what_is_wrong(words: list[str], status: int, said: str) -> None:

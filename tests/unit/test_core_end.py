@@ -56,6 +56,41 @@ def test_completion_rules(completion: Any, succeed: list[str], fail: list[str], 
         assert script.last("ended")["reason"] == end[1]
 
 
+NANS: dict[str, Any] = {"step": 7, "metrics": {"accuracy": 0.5, "loss": "nan"}}
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize(("scope", "counts"), [("group", True), ("task", False)])
+def test_with_stop_on_nan_a_metric_that_is_not_a_number_ends_the_job_and_nothing_restarts(
+    scope: str, counts: bool, stopped: bool
+) -> None:
+    script = Script(job(worker=role(2, scope, counts=counts), main=role(1), stop_on="nan"))
+    script.start("worker:0", "worker:1", "main:0")
+    script.report("worker:1", "progress", step=6, metrics={"loss": 1e9})
+    assert ending(script) is None
+    script.report("worker:1", "progress", **NANS)
+    assert ending(script) == ("failed", "not-a-number")
+    script.report("worker:0", "progress", **NANS)  # the first is the cause
+    script.report("worker:1", "ended", reason="exit", status=0, elapsed=1.0, stopped=stopped, tail=["loss nan"])
+    script.close()
+    assert script.count("ending") == script.count("ended") == 1
+    assert script.count("incident") == 0
+    assert {key: (task.attempt, task.final, task.reason) for key, task in script.state.tasks.items()} == {
+        "worker:0": (1, "killed", "peer-failed"),
+        "worker:1": (1, "failed", "not-a-number"),
+        "main:0": (1, "killed", "peer-failed"),
+    }
+    reason = end_reason(script.state) or {}
+    assert (reason["task"], reason["tail"]) == ("worker:1", ["loss nan"])
+    assert reason["words"] == "reported loss = nan at step 7, and stop_on is nan"
+
+
+def test_without_stop_on_a_metric_that_is_not_a_number_ends_nothing() -> None:
+    script = Script(job(worker=role(1)))
+    script.start("worker:0")
+    assert script.report("worker:0", "progress", **NANS) == []
+
+
 @pytest.mark.parametrize(
     ("required", "writers", "end"),
     [
@@ -204,6 +239,8 @@ def test_a_job_has_its_time() -> None:
     assert ending(script) is None
     script.tick(1.0)
     assert ending(script) == ("failed", "job-timeout")
+    script.report("worker:0", "ended", reason="signal", figures={"name": "SIGTERM"}, stopped=True)
+    assert script.state.tasks["worker:0"].reason == "job-timeout", "no peer of it had failed"
 
 
 def test_inputs_that_are_not_there_end_it_before_anything_is_staged() -> None:

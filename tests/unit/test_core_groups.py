@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scripted import Script, job, role
 
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, Order, Release, Step
+from trainmaster.core.machine.phases import LIVE
 from trainmaster.core.machine.report import status
+from trainmaster.core.machine.state import Task
+from trainmaster.core.states import PENDING, RUNNING, STAGING, TASK_PHASES
+from trainmaster.core.timeline import Timeline
+from trainmaster.web.pages.drawing import Range
+from trainmaster.web.pages.job import spans
+from trainmaster.words.text import task_rows
 
 ELASTIC = {"min": 2, "max": 4}
 
@@ -263,6 +272,122 @@ def test_a_group_goes_back_to_one_checkpoint_and_returns_what_came_after() -> No
     assert script.state.groups[0].set == 1
 
 
+LISTING = {"train": {"files": [["data", 4096, None]], "shards": {"size": 1024}}}  # four shards
+
+
+def reading(**worker: Any) -> Script:
+    """Two workers that read shards."""
+    given = {"train": {"url": "memory://data", "as": "shards"}}
+    outputs = {"rows": {"url": "memory://rows"}}
+    script = Script(job(worker=role(2, "task", **worker), inputs=given, outputs=outputs))
+    script.take(stimuli.Did((Step("list-inputs"),), {"listings": LISTING}))
+    script.start("worker:0", "worker:1")
+    return script
+
+
+def test_a_part_of_the_outputs_keeps_the_shards_that_it_holds() -> None:
+    script = reading()
+    part = {"rows": {"files": 1, "bytes": 5, "id": "j.worker-0.1.1.1"}}
+    script.report("worker:0", "shards-done", input="train", ranges=[[0, 2]])
+    script.report("worker:1", "shards-done", input="train", ranges=[[2, 3]])
+    script.report("worker:0", "part", number=1, outputs=part, kept={"train": [[0, 1], [2, 3]]})
+    assert script.last("part-committed")["kept"] == {"train": [[0, 1]]}, "not what another has done"
+    assert script.report("worker:0", "part", number=1, outputs=part, kept={"train": [[1, 2]]}) == [], "it came twice"
+    assert script.report("worker:0", "part", number=2, outputs=part, kept={"train": "all"}) == []
+    script.report("worker:0", "part", number=3, outputs=part, kept={"train": [[0, 1], [3, 4]]})
+    assert script.last("part-committed")["kept"] == {}, "kept before, and never done"
+    script.fail("worker:0")
+    assert script.last("shards-returned")["ranges"] == [[1, 2]]
+    assert [kept["part"] for kept in script.state.tasks["worker:0"].parts] == [1, 3]
+
+
+def test_no_part_is_committed_once_the_job_ends() -> None:
+    script = reading()
+    script.report("worker:0", "shards-done", input="train", ranges=[[0, 1]])
+    script.take(stimuli.KillRequested("a user", ""))
+    assert script.report("worker:0", "part", number=1, outputs={}, kept={"train": [[0, 1]]}) == []
+
+
+def test_a_training_that_begins_anew_gives_back_what_only_its_members_had() -> None:
+    script = reading()
+    for task, ranges in (("worker:0", [[0, 2]]), ("worker:1", [[2, 3]])):
+        in_state(script, task, 1, 1, ranges)
+    begin(script, "worker:1", 2, 7, lost=True, restored=True)
+    assert script.count("shards-returned") == 0, "from a checkpoint of its own: the program alone knows what is in it"
+    begin(script, "worker:1", 3, 0, lost=True)
+    assert script.last("shards-returned")["ranges"] == [[0, 3]]
+    begin(script, "worker:0", 4, 0, lost=True)
+    assert script.count("shards-returned") == 1, "nothing is left to give back"
+
+
+def in_state(script: Script, task: str, number: int, step: int, ranges: list[list[int]]) -> None:
+    """Report shards that are in the state of a step, in a round of a training."""
+    states = [["elastic", number, step, ranges]]
+    script.report(task, "shards-done", input="train", ranges=ranges, kept_by="members", states=states)
+
+
+def begin(script: Script, task: str, number: int, step: int, *, lost: bool = False, restored: bool = False) -> None:
+    begun = {"training": "elastic", "round": number, "step": step, "lost": lost, "restored": restored}
+    script.report(task, "state-begun", **begun)
+
+
+def test_what_only_the_member_that_was_a_step_ahead_had_is_read_again() -> None:
+    """Its step was complete, and it was lost before any other had that sum, or its state."""
+    script = reading()
+    begin(script, "worker:0", 1, 0)
+    in_state(script, "worker:1", 1, 1, [[0, 1]])
+    in_state(script, "worker:0", 1, 2, [[1, 2]])
+    begin(script, "worker:0", 2, 2)
+    assert script.count("shards-returned") == 0, "the round begins with the state that has all"
+    begin(script, "worker:1", 3, 1)
+    assert script.last("shards-returned")["ranges"] == [[1, 2]]
+    in_state(script, "worker:1", 3, 2, [[1, 2]])
+    begin(script, "worker:1", 4, 2)
+    assert script.count("shards-returned") == 1
+
+
+def test_a_state_that_is_far_behind_has_all_read_again() -> None:
+    """The master that knew of the rounds between is lost, with the members of them."""
+    script = reading()
+    begin(script, "worker:0", 1, 0)
+    for step, ranges in ((1, [[0, 1]]), (2, [[1, 2]]), (3, [[2, 3]])):
+        in_state(script, "worker:0", 1, step, ranges)
+    begin(script, "worker:1", 2, 1)
+    assert script.last("shards-returned")["ranges"] == [[0, 3]]
+
+
+def test_what_only_the_state_of_a_round_had_that_nobody_took_is_read_again() -> None:
+    """Its source was cut off before any other had that state, and its report of the shard came after the next round had begun."""
+    script = reading()
+    begin(script, "worker:0", 1, 0)
+    begin(script, "worker:0", 2, 5)
+    begin(script, "worker:1", 3, 4)
+    in_state(script, "worker:0", 1, 5, [[1, 2]])
+    assert script.last("shards-returned")["ranges"] == [[1, 2]]
+
+
+def test_a_round_that_was_over_before_its_beginning_was_heard_of_begins_nothing() -> None:
+    """The member with its state was cut off, a step ahead of those that went on without it: its shard was counted, and in no state."""
+    script = reading()
+    begin(script, "worker:0", 1, 0)
+    begin(script, "worker:1", 3, 4)
+    begin(script, "worker:0", 2, 5)
+    assert script.count("state-begun") == 2
+    in_state(script, "worker:0", 1, 5, [[1, 2]])
+    assert script.last("shards-returned")["ranges"] == [[1, 2]]
+
+
+def test_what_is_reported_of_a_state_that_the_others_went_on_without_is_read_again() -> None:
+    script = reading()
+    begin(script, "worker:0", 1, 0)
+    begin(script, "worker:1", 2, 4)
+    in_state(script, "worker:0", 1, 4, [[0, 1]])
+    assert script.count("shards-returned") == 0, "the others had completed that step"
+    in_state(script, "worker:0", 1, 5, [[1, 2]])
+    assert script.last("shards-returned")["ranges"] == [[1, 2]]
+    assert script.state.shards["train"].remaining().to_json() == [[1, 4]]
+
+
 def test_a_checkpoint_without_its_set_is_no_report_of_ours() -> None:
     script = Script(job(worker=role(), checkpoint={"path": "ckpt"}))
     script.start("worker:0")
@@ -332,3 +457,27 @@ def test_what_an_engine_may_keep_no_longer_of_a_gang_is_given_back_and_asked_for
     script.tick(PARTIAL_BACKOFF)
     assert {action.task for action in script.planned if isinstance(action, Ask)} >= {"worker:0", "worker:1"}
     assert not script.take(stimuli.GangOverdue("group-7", 5.0))
+
+
+def test_a_task_has_one_word_for_its_state_in_status_phase_table_and_timeline() -> None:
+    script = Script(job(worker=role(3), gang=False))
+    script.start("worker:0")
+    script.grant("worker:1")
+    script.ask()
+    timeline = Timeline()
+    for event in script.log:
+        timeline.take(event)
+    report = status(script.state)
+    assert [task["state"] for task in report["tasks"]] == [RUNNING, STAGING, PENDING]
+    assert report["phase"] == f"1 of 3 {RUNNING}, 1 {STAGING}, 1 {PENDING}"
+    shown = [line.split()[1] for line in task_rows(report)[1:]]
+    assert shown == [RUNNING, STAGING, PENDING]
+    drawn = {task: spans([attempt], Range(1000.0, 2000.0))[-1] for (task, _), attempt in timeline.attempts.items()}
+    assert [drawn[f"worker:{index}"].kind for index in range(2)] == [RUNNING, STAGING]
+
+
+def test_every_phase_belongs_to_its_state() -> None:
+    """The table that documents phases is the one that tasks follow."""
+    for phase in LIVE:
+        task = Task("worker:0", "worker", 0, 0, False, True, False, False, phase=phase)
+        assert phase in TASK_PHASES[task.state]

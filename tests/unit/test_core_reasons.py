@@ -11,7 +11,7 @@ from trainmaster.agent.attempt.failure import failed
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.machine.reasons import ENGINE, PROGRAM, REASONS, US, USER, advice, is_reason, words
-from trainmaster.core.machine.state import FINAL
+from trainmaster.core.states import FINAL
 from trainmaster.data.store.stores import store_for
 
 
@@ -98,7 +98,8 @@ def test_fault_and_cost() -> None:
     }
     assert all(
         REASONS[key].fault != PROGRAM
-        or key in ("succeeded", "peer-failed", "dependency-failed", "too-many-failures", "nothing-written")
+        or key
+        in ("succeeded", "peer-failed", "dependency-failed", "too-many-failures", "nothing-written", "not-a-number")
         for key in free
     )
 

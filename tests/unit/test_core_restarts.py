@@ -13,7 +13,7 @@ from trainmaster.core.decide.failures import FREE_LIMIT, FREE_RUN, LONGEST_WAIT,
 from trainmaster.core.decide.limits import SETTLE
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine import stimuli
-from trainmaster.core.machine.actions import Ask, Order, Release
+from trainmaster.core.machine.actions import Ask, Order, Release, Step
 from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.machine.snapshot import dump, load
@@ -238,6 +238,27 @@ def test_checkpoint_sets_stored_before_each_failure_do_not_keep_a_job_for_ever(r
     assert script.state.ending["reason"] == ("exit" if reports else "restarts-exhausted")
 
 
+def test_parts_that_are_committed_before_each_failure_do_not_keep_a_job_for_ever() -> None:
+    """A program that always fails at one shard, and commits another one in each attempt."""
+    listing = {"train": {"files": [["data", 40 * 1024, None]], "shards": {"size": 1024}}}
+    script = Script(
+        job(
+            worker={**role(), "restart": {"scope": "task", "limit": 2, "total": 7}},
+            inputs={"train": {"url": "memory://data", "as": "shards"}}, outputs={"rows": {"url": "memory://rows"}},
+        )
+    )  # fmt: skip
+    script.take(stimuli.Did((Step("list-inputs"),), {"listings": listing}))
+    shards = 0
+    while script.state.ending is None:
+        script.start("worker:0")
+        shards += 1
+        script.report("worker:0", "shards-done", input="train", ranges=[[shards, shards + 1]])
+        script.report("worker:0", "part", number=1, outputs={}, kept={"train": [[shards, shards + 1]]})
+        script.report("worker:0", "ended", reason="exit", status=1, elapsed=1.0)
+        script.tick(400.0)
+    assert (script.state.restarts, script.state.ending["reason"]) == (7, "restarts-exhausted")
+
+
 def test_quick_failures_back_off_and_a_long_run_ends_the_row() -> None:
     script = running("task", limit=50, tasks=1)
     waits = []
@@ -262,7 +283,6 @@ KILLED = {"reason": "signal", "figures": {"name": "SIGKILL"}}
     [
         (QUICK_KILL, KILLED, False),
         (QUICK_KILL - 0.1, KILLED, True),
-        (QUICK_RUN - 0.1, {"reason": "out-of-memory"}, True),
         (QUICK_RUN - 0.1, {"reason": "signal", "figures": {"name": "SIGSEGV"}}, True),
     ],
 )
@@ -885,3 +905,24 @@ def test_an_agent_that_never_commits_fails_the_task() -> None:
     assert "did not answer" in script.last("task-failed")["figures"]["detail"]
     script.tick(3600.0)
     assert script.state.ended is not None
+
+
+@pytest.mark.parametrize(("growth", "again"), [(None, [True, False]), (1.5, [True, True])])
+def test_the_same_memory_is_tried_once_more_and_then_no_more(growth: float | None, again: list[bool]) -> None:
+    script = Script(job(worker=role(1, "task", retry_memory=growth)))
+    script.start("worker:0")
+    started_again = []
+    for _ in range(2):
+        script.fail("worker:0", "out-of-memory", used=2**30, limit=2**30)
+        started_again.append(script.last("incident")["again"])
+        script.tick(SETTLE)
+        if growth:
+            script.ask()
+            script.report("worker:0", "left")
+            script.ask()
+            script.start("worker:0")
+        elif script.state.ending is None:
+            script.ready("worker:0")
+            script.ask()
+            script.report("worker:0", "started", pid=1)
+    assert started_again == again

@@ -243,6 +243,20 @@ def test_a_set_that_is_not_whole_is_passed_over(url: str, path: Path, damage: ob
         assert read(path) == {"step": "1"}
 
 
+@pytest.mark.parametrize("damage", [damaged_by_loss, damaged_by_cut])
+def test_what_has_not_changed_is_stored_again_where_its_set_is_not_whole_any_more(
+    url: str, path: Path, damage: object
+) -> None:
+    write(path, step="11")
+    first = save_set(url, f"{path}", "worker:0", 1)
+    assert first is not None
+    damage(store_for(url), first.files[0].at)  # type: ignore[operator]
+    assert save_set(url, f"{path}", "worker:0", 1) is not None
+    write(path, step="22")
+    assert put_back(url, path) is not None
+    assert read(path) == {"step": "11"}
+
+
 @pytest.mark.parametrize("damage", [damaged_by_loss, damaged_by_cut, damaged_inside])
 def test_a_set_with_a_damaged_older_state_is_restored_without_that(url: str, path: Path, damage: object) -> None:
     """Which state is left out is told. One whose newest state is damaged is not whole: what was read goes by that one."""
@@ -276,9 +290,9 @@ def test_a_manifest_that_is_cut_short_is_passed_over_and_told(url: str, path: Pa
     assert found.number == 1
     faults: list[str] = []
     restore(url, f"{path}", 1, tell_fault=faults.append)
-    assert faults == ["checkpoint set 2 is passed over: 00000002.json is cut short, or no manifest"]
+    assert faults == ["checkpoint set 2 is passed over: 00000002.json is damaged: it is cut short, or overwritten"]
     store.remove("00000001.json")
-    with pytest.raises(StorageFailed, match=r"set 2 cannot be restored: 00000002\.json is cut short"):
+    with pytest.raises(StorageFailed, match=r"set 2 cannot be restored: 00000002\.json is damaged"):
         checkpoints.newest(url)
 
 

@@ -90,6 +90,111 @@ def test_doing_it_twice_changes_nothing(url: str, tmp_path: Path) -> None:
     assert sorted(there(url)) == ["_SUCCESS", "worker-0/a"]
 
 
+PART = "worker:0.1.1"
+
+
+def send_part(
+    output: Output, source: str, number: int = 1, attempt: int = 1, **kept: Any
+) -> tuple[str, int, dict[str, Any]]:
+    """Upload a part of worker:0, as `finish` gets it, and add its files to those `kept`."""
+    part = outputs.part_of("worker:0", attempt, number)
+    sent = upload(output, source, "j-1", part, attempt, kept=kept.get("kept"))
+    kept.get("kept", {}).update(sent.pop("leaves", {}))
+    return part, attempt, sent
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_task_commits_in_parts(url: str, tmp_path: Path, layout: str, overwrite: bool) -> None:
+    """Each file is in one of them; the parts of an attempt that died too are in the output, whoever puts them there."""
+    output = Output("model", url, layout=layout, overwrite=overwrite)
+    died = [send_part(output, made(tmp_path / "v", x="0"))]
+    lost = made(tmp_path / "v", y="half")  # of the attempt that died, in no part
+    kept: dict[str, Any] = {}
+    parts = [*died, send_part(output, made(tmp_path / "w", a="1", deep__b="2"), 1, 2, kept=kept)]
+    parts.append(send_part(output, made(tmp_path / "w", c="3"), 2, 2, kept=kept))
+    nothing = send_part(output, str(tmp_path / "w"), 3, 2, kept=kept)
+    assert nothing[2] == {"files": 0, "bytes": 0}
+    rest = upload(output, made(tmp_path / "w", d="4"), "j-1", "worker:0", 2, kept=kept)
+    commit(output, parts[1][2], "j-1", *parts[1][:2])
+    assert commit(output, rest, "j-1", "worker:0", 2) == rest
+    for _ in range(2):
+        finish(output, {"worker:0": rest}, "j-1", True, [*parts, nothing])
+        found = there(url)
+        success = json.loads(found.pop("_SUCCESS"))
+        assert sorted(found.values()) == [b"0", b"1", b"2", b"3", b"4"]
+        assert sorted(file["path"] for task in success["tasks"].values() for file in task["files"]) == sorted(found)
+    in_task = {"worker-0.1.1/x", "worker-0.2.1/a", "worker-0.2.1/deep/b", "worker-0.2.2/c", "worker-0/d"}
+    assert found.keys() == (in_task if layout == "task" else {"x", "a", "deep/b", "c", "d"})
+    assert lost.endswith("v")
+
+
+def test_parts_with_equal_names_are_put_apart(url: str, tmp_path: Path) -> None:
+    output = Output("model", url, layout="flat")
+    parts = [send_part(output, made(tmp_path / str(attempt), a=str(attempt)), 1, attempt) for attempt in (1, 2)]
+    rest = send(output, made(tmp_path / "w", b="3"), attempt=2)
+    commit(output, rest, "j-1", "worker:0", 2)
+    finish(output, {"worker:0": rest}, "j-1", True, parts)
+    found = there(url)
+    found.pop("_SUCCESS")
+    assert found == {"a": b"1", "worker-0.2.1/a": b"2", "b": b"3"}
+
+
+def test_many_parts_read_no_claim_again_for_each_of_the_others(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store answers a read in some 10 ms: 400 parts in one folder took longer than a commit may."""
+    output, kept, reads = Output("model", url, layout="flat"), {}, []
+    parts = [
+        send_part(output, made(tmp_path / "w", **{f"f{number}": "1"}), number, kept=kept) for number in range(1, 13)
+    ]
+    read = outputs._read_claim
+    monkeypatch.setattr(outputs, "_read_claim", lambda store, task: reads.append(task) or read(store, task))
+    finish(output, {}, "j-1", True, parts)
+    assert len(there(url)) == len(parts) + 1
+    assert max(reads.count(part) for part, *_ in parts) <= 7
+
+
+def test_a_file_that_changes_after_its_part_is_refused(url: str, tmp_path: Path) -> None:
+    output, kept = Output("model", url), {}
+    send_part(output, made(tmp_path / "w", a="1"), kept=kept)
+    os.rename(tmp_path / "w" / "a", tmp_path / "w" / "b")
+    with pytest.raises(StorageFailed, match="b was committed under another name"):
+        send_part(output, str(tmp_path / "w"), 2, kept=kept)
+    os.rename(tmp_path / "w" / "b", tmp_path / "w" / "a")
+    made(tmp_path / "w", a="and more")
+    with pytest.raises(StorageFailed, match="a has changed since it was committed"):
+        send_part(output, str(tmp_path / "w"), 2, kept=kept)
+    with pytest.raises(StorageFailed, match="a has changed since it was committed"):
+        upload(output, str(tmp_path / "w"), "j-1", "worker:0", 1, kept=kept)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_parts_of_a_job_that_fails_are_partial(url: str, tmp_path: Path, overwrite: bool) -> None:
+    output = Output("model", url, overwrite=overwrite)
+    parts = [send_part(output, made(tmp_path / "w", a="1"))]
+    for _ in range(2):
+        finish(output, {}, "j-1", False, parts)
+        assert there(url) == {"_partial/j-1/worker-0.1.1/a": b"1"}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_partial_outputs_are_told_apart_by_their_job_and_stay_when_a_later_one_succeeds(
+    url: str, tmp_path: Path, layout: str, overwrite: bool
+) -> None:
+    output = Output("model", url, layout=layout, overwrite=overwrite)
+    for name, succeeded in (("j-1", False), ("j-2", False), ("j-3", True)):
+        sent = send(output, made(tmp_path / name, a=name, **{name: name}), job=name)
+        commit(output, sent, name, "worker:0", 1)
+        finish(output, {"worker:0": sent}, name, succeeded)
+    found = there(url)
+    assert found.pop("_SUCCESS")
+    folder = "" if layout == "flat" else "worker-0/"
+    partial = {f"_partial/{name}/{folder}{file}": name.encode() for name in ("j-1", "j-2") for file in ("a", name)}
+    assert found == partial | {f"{folder}{file}": b"j-3" for file in ("a", "j-3")}
+
+
 @pytest.mark.parametrize("layout", ["task", "flat"])
 def test_a_commit_that_was_interrupted_is_finished_by_the_next_call(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
@@ -193,9 +298,9 @@ def test_a_role_s_name_may_hold_dots(url: str, tmp_path: Path) -> None:
         assert (
             commit(output, sent, job, "train.v1:0", 1)["files"] == 1
             if succeeded
-            else "_partial/train.v1-0/a" in there(url)
+            else "_partial/j-1/train.v1-0/a" in there(url)
         )
-    assert sorted(there(url)) == ["_SUCCESS", "_partial/train.v1-0/a", "train.v1-0/a"]
+    assert sorted(there(url)) == ["_SUCCESS", "_partial/j-1/train.v1-0/a", "train.v1-0/a"]
 
 
 def test_of_two_attempts_one_commits(url: str, tmp_path: Path) -> None:
@@ -255,7 +360,7 @@ def test_a_failed_job_leaves_what_was_committed_apart(url: str, tmp_path: Path, 
     commit(output, sent[0], "j-1", "worker:0", 1)
     for _ in range(2):
         finish(output, {"worker:0": sent[0]}, "j-1", False)
-    assert there(url) == {f"_partial/{'' if layout == 'flat' else 'worker-0/'}a": b"a"}
+    assert there(url) == {f"_partial/j-1/{'' if layout == 'flat' else 'worker-0/'}a": b"a"}
     check_outputs(job(output))  # the next try may go to the same place
     again = send(output, str(tmp_path / "a"), job="j-2")
     commit(output, again, "j-2", "worker:0", 1)
@@ -312,7 +417,7 @@ def test_a_job_that_fails_leaves_the_earlier_output_whole(url: str, tmp_path: Pa
     assert visible(url) == good
     for _ in range(2):
         finish(output, {"worker:0": new[0]}, "j-1", False)
-    assert there(url) == good | {f"_partial/{'' if layout == 'flat' else 'worker-0/'}a": b"new"}
+    assert there(url) == good | {f"_partial/j-1/{'' if layout == 'flat' else 'worker-0/'}a": b"new"}
 
 
 @pytest.mark.parametrize("layout", ["task", "flat"])

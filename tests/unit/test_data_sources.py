@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -140,6 +142,22 @@ def test_the_list_that_a_program_finds(tmp_path: Path) -> None:
     (tmp_path / "in/x").write_text("1")
     write_list(list_input(f"{tmp_path}/in"), f"{tmp_path}/list")
     assert (tmp_path / "list").read_text() == f"{tmp_path}/in/x\n"
+
+
+def test_a_list_refuses_a_name_that_its_lines_would_cut_in_two(tmp_path: Path, home: object) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a\nb").write_text("1")
+
+    def run(way: str) -> subprocess.CompletedProcess[bytes]:
+        words = ["run", "--input", f"x:{way}=in/*", "--", "ls", "-b", "x"]
+        return subprocess.run(
+            [sys.executable, "-m", "trainmaster.cli", *words], cwd=tmp_path, capture_output=True, check=False
+        )
+
+    refused = run("list")
+    assert refused.returncode == 2
+    assert b"in/a\\nb' holds a line end, and a list has one name per line  [line-end]" in refused.stderr
+    assert run("download").stdout == b"a\\nb\n"
 
 
 def test_mount_gives_the_original(tmp_path: Path) -> None:

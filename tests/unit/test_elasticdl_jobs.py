@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,8 @@ MEANINGS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "job_command": ([PROGRAM], "local", {f"{W}.command": "python train.py", "inputs.training.as": "shards"}),
     "need_tf_config": ([PROGRAM, "--need_tf_config=true"], "local", {"framework": "tensorflow"}),
     "relaunch_on_worker_failure": (["--relaunch_on_worker_failure=7"], "local", {f"{W}.restart.limit": 7}),
-    "ps_relaunch_max_num": ([SERVERS, "--ps_relaunch_max_num=4"], "local",
-                            {"roles.ps.restart.limit": 4}),
+    "ps_relaunch_max_num": ([SERVERS, "--num_ps_pods=3", "--ps_relaunch_max_num=4"], "local",
+                            {"roles.ps.restart.limit": 12}),  # of each server; the limit is of all of them
     "launch_worker_after_ps_running": ([PROGRAM, SERVERS, "--num_ps_pods=1", "--launch_worker_after_ps_running=on"], "local",
                                        {f"{W}.after": {"ps": "running"}}),
     "envs": (["--envs=A=1,B=x,y,C="], "local", {f"{W}.env": {"A": "1", "B": "x,y", "C": ""}}),
@@ -611,7 +612,7 @@ def test_flags_of_the_workers_are_those_of_their_program() -> None:
 
 
 def test_every_flag_is_on_the_page_for_those_who_come_from_there() -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/from-elasticdl.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/coming-from/elasticdl.md").read_text()
     assert [flag.name for flag in FLAGS if f"`--{flag.name}" not in page] == []
 
 
@@ -697,6 +698,23 @@ def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> Non
     assert "the share of server 1 is missing: no version-7/variables-1-of-2.ckpt" in text
     assert f"remove {zoo}/kept/files/ps-0.1.abc/version-7/manifest-of-2.json" in text
     assert "the share of server 1 is missing" in refused("--checkpoint_dir_for_init=kept", verb="evaluate")
+
+
+@pytest.mark.parametrize("size", [0, 20])
+def test_a_damaged_manifest_of_the_newest_checkpoint_is_refused_by_each_command(zoo: Path, size: int) -> None:
+    """An older checkpoint is there too: to begin from that one would lose what was learned since, without a word."""
+    keep_checkpoint(zoo / "kept", 2)
+    shutil.copytree(zoo / "kept/files", zoo / "kept/older")
+    for folder in (zoo / "kept/older").glob("*/version-7"):
+        folder.rename(folder.with_name("version-5"))
+    older = zoo / "kept/older/ps-0.1.abc/version-5/manifest-of-2.json"
+    older.write_text(older.read_text().replace('"version": 7', '"version": 5'))
+    manifest = zoo / "kept/files/ps-0.1.abc/version-7/manifest-of-2.json"
+    manifest.write_bytes(manifest.read_bytes()[:size])
+    for verb in ("train", "evaluate", "predict"):
+        text = refused("--checkpoint_dir_for_init=kept", *([SERVERS] if verb == "train" else []), verb=verb)
+        assert f"{manifest} is damaged" in text
+        assert f"or remove {manifest} to begin from the checkpoint before" in text
 
 
 def test_checkpoints_of_servers_at_a_url_are_found_and_looked_at_before_the_job_starts(zoo: Path) -> None:

@@ -18,7 +18,7 @@ ENGINE = """\
 from trainmaster.engines.contract import Capabilities, Engine
 ENGINE = Engine("NAME", client_side="MODULE:Client", capabilities=Capabilities(application_id="NAME-[0-9]+"))
 """
-PAGE = Path(__file__).parents[2] / "docs/how-to/engine.md"
+PAGE = Path(__file__).parents[2] / "docs/extend/engine.md"
 CLIENT = "from trainmaster.engines.contract import OnCluster\nclass Client(OnCluster):\n    place = 'here'\n"
 Install = Callable[..., str]
 

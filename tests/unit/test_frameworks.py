@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +23,8 @@ from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.job import Job, Replicas, Role, variable_name
 from trainmaster.frameworks import variables
 
-PORTS = {"rendezvous": 23000, "tensorflow": 23001}
+PAGE = Path(__file__).parents[2] / "docs/extend/framework.md"
+PORTS = {"rendezvous": 23000, "tensorflow": 23001, "ring": 24000}
 
 
 def formed(*tasks: str, copies: int = 1, address: str = "10.0.0.{}", restarts: int = 0) -> Formation:
@@ -155,6 +158,30 @@ def test_a_third_party_adds_a_framework_by_an_entry_point(tmp_path: Path, monkey
             frameworks.load("broken")
     finally:
         sys.modules.pop("paddling", None)
+
+
+def test_the_documents_show_a_framework_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of the page are a package; its variables are those that the page prints."""
+    for name, block in re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE.read_text(), re.DOTALL):
+        (tmp_path / name).write_text(block)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    points = "".join(f"{name} = {module}\n" for name, module in project["entry-points"][frameworks.GROUP].items())
+    info = tmp_path / "trainmaster_ring-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: trainmaster-ring\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[{frameworks.GROUP}]\n{points}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        worker = Role(name="worker", command="x")
+        assert "ring" in frameworks.ports(job("ring", worker=worker), worker)
+        env = frameworks.placement("ring", formed("worker:0", "worker:1"), "worker:1").env
+        assert {name: value for name, value in env.items() if name.startswith("RING")} == {
+            "RING_PLACE": "1",
+            "RING_SIZE": "2",
+            "RING_NEXT": "10.0.0.0:24000",
+        }
+    finally:
+        sys.modules.pop("trainmaster_ring", None)
 
 
 def test_addresses_of_version_6_are_in_brackets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import zipfile
@@ -202,6 +203,24 @@ def test_a_missing_include_falls_back(tmp_path: Path) -> None:
 def test_an_include_that_cannot_be(tmp_path: Path, include: str, message: str) -> None:
     with pytest.raises(ConfError, match=message):
         of(tmp_path, {}, include)
+
+
+def test_a_file_that_includes_itself_by_another_path_is_found(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match="which includes it"):
+        of(tmp_path, {}, f'<xi:include href="../{tmp_path.name}/yarn-site.xml"/>')
+
+
+def test_entities_made_of_entities_end_in_an_error_soon(tmp_path: Path) -> None:
+    names = "abcdef"
+    entities = ['<!ENTITY a "aaaaaaaaaa">'] + [
+        f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise(names)
+    ]
+    (tmp_path / "yarn-site.xml").write_text(
+        f"<!DOCTYPE x [{''.join(entities)}]><configuration><property><name>n</name>"
+        f"<value>{'&f;' * 3}</value></property></configuration>"
+    )
+    with pytest.raises(ConfError, match=r"yarn-site.xml:1: a value of more than 1048576 characters"):
+        load(tmp_path, {})
 
 
 def test_values_of_each_kind(tmp_path: Path) -> None:

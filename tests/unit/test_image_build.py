@@ -53,7 +53,7 @@ def install(machine: Path, *tools: str) -> None:
 
 def tm(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainmaster.cli", "image", "build", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def told(machine: Path, name: str) -> str:

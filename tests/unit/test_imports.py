@@ -18,7 +18,8 @@ import trainmaster
 SOURCE = Path(trainmaster.__file__).parent
 ROOT = Path(__file__).parents[2]
 FIRST_IMPORTS = ROOT / "tests" / "programs" / "first_imports.py"
-DRIVEN = ("master.turn", "agent.attempt.course", "agent.link.outbox", "agent.link.waits")  # by the simulation too
+# By the simulation too.
+DRIVEN = ("master.turn", "agent.attempt.course", "agent.link.outbox", "agent.link.waits", "runtime.elastic.rounds")
 
 
 def imported(path: Path) -> set[str]:

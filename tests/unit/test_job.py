@@ -316,6 +316,10 @@ ELASTIC = {"replicas": {"min": 1, "max": 2}}
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ({"roles": {"worker": {"command": "true", "memory": "2GiB"}}},
+         "there is no key 'memory' in roles.worker\n  roles.worker.memory: 2GiB\n  did you mean resources.memory?"),
+        ({"roles": {"worker": {"command": "true", "nnodes": 2}}},
+         "there is no key 'nnodes' in roles.worker\n  roles.worker.nnodes: 2\n  did you mean replicas?"),
         ({"names": "x"}, "there is no key 'names'\n  names: x\n  did you mean name?"),
         ({"qqqqqqqq": 1}, "there is no key 'qqqqqqqq'\n  qqqqqqqq: 1\n  there are: annotations, archives"),
         ({"MY_TOKEN": "sesame-open"}, "there is no key 'MY_TOKEN'\n  MY_TOKEN\n"),

@@ -9,11 +9,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 
+from trainmaster.kube import watching
 from trainmaster.kube.client import Client
 from trainmaster.kube.config import Config
 from trainmaster.kube.credentials import Credentials
@@ -431,6 +433,26 @@ def test_refusals_are_raised_where_nothing_was_ever_seen() -> None:
         async with served(failure(403, "Forbidden", "you may not list pods")) as (_, client):
             with pytest.raises(Forbidden, match="you may not"):
                 await first(client, 1)
+
+    run(test)
+
+
+def test_a_server_that_forgets_at_once_is_not_listed_again_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(watching, "asyncio", SimpleNamespace(sleep=sleep))
+    forgets = events(("ERROR", {"code": 410, "message": "too old"}))
+
+    async def test() -> None:
+        rounds = 8
+        async with served(*([listed(10, pod("a", 3)), forgets] * rounds), say_nothing) as (_, client):
+            await first(client, 1 + rounds)
+            assert len(pauses) >= rounds - 1
+            assert min(pauses) > 0
+            assert pauses[-1] > pauses[0] * 4
 
     run(test)
 

@@ -19,6 +19,7 @@ from trainmaster.engines.local import containers, template
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity
 from trainmaster.host import places, processes
+from trainmaster.host.machine import DriverSilent
 
 TWO = of(cores=2.0)
 
@@ -401,5 +402,28 @@ def test_devices_are_asked_for_apart_from_the_loop_and_by_those_alone_who_wait_f
             go.set()
             await waiting
             assert (await other.told_of(Granted))[0].devices == ("GPU-a",)
+
+    asyncio.run(scene())
+
+
+def test_a_driver_that_does_not_answer_holds_up_no_ask_and_no_release() -> None:
+    hangs = True
+
+    def capacity(gpus: bool) -> Capacity:
+        if gpus and hangs:
+            raise DriverSilent("the NVIDIA driver has not answered for 20 s")
+        return Capacity(2.0, 8 * GIB, ("GPU-a",) if gpus else ())
+
+    async def scene() -> None:
+        nonlocal hangs
+        async with master("a", capacity, poll=0.02) as job:
+            await job.side.ask([request("w:0", gpus=1), request("w:1", gpus=1)])
+            assert (await job.told_of(Waiting))[0].detail == "the NVIDIA driver has not answered for 20 s"
+            await job.side.release("w:1", 1)
+            assert (await job.told_of(ContainerExited))[0].task == "w:1"
+            await job.side.ask([request("w:0", gpus=1)])
+            assert (await job.side.free())[0].gpus == 0
+            hangs = False
+            assert (await job.told_of(Granted))[0].devices == ("GPU-a",)
 
     asyncio.run(scene())

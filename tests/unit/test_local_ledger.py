@@ -18,6 +18,7 @@ from trainmaster.engines.local.ledger import FILE, Ledger
 from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
 from trainmaster.host.machine import Capacity
+from trainmaster.log.storage import Damaged
 
 ONE = of(cores=1.0)
 
@@ -135,7 +136,7 @@ def test_two_processes_race_and_one_core_is_never_held_twice(tmp_path: Path) -> 
     assert Ledger().holds() == []
 
 
-def test_who_opens_it_first_waits_for_whoever_came_first() -> None:
+def test_who_opens_it_waits_for_whoever_came_first(ledger: Ledger) -> None:
     other = sqlite3.connect(places.runtime_dir() / FILE, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     turn_ends = threading.Timer(0.3, other.execute, ["COMMIT"])
@@ -146,6 +147,61 @@ def test_who_opens_it_first_waits_for_whoever_came_first() -> None:
     finally:
         turn_ends.join()
         other.close()
+
+
+def test_a_turn_that_could_not_be_committed_leaves_nothing_and_the_next_one_is_made(ledger: Ledger) -> None:
+    """It stayed open, and the next one was taken for a damage of the ledger, which was made anew."""
+    enter(ledger, "a")
+    reader = sqlite3.connect(places.runtime_dir() / FILE, isolation_level=None)
+    try:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM jobs").fetchall()  # no commit comes past a reader
+        ledger.wait_at_most(0.0)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            enter(ledger, "b")
+    finally:
+        reader.close()
+    enter(ledger, "c")
+    assert set(Ledger().masters()) == {"a", "c"}
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut short": lambda content: content[: len(content) // 2],
+    "overwritten": lambda content: b"x" * len(content),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_damaged_ledger_is_named_while_an_agent_lives_and_then_made_anew(damage: str, is_open: bool) -> None:
+    path = places.runtime_dir() / FILE
+    known = Ledger()
+    with forked(holding("a", request("w:0"), capacity=ONE)) as pid:
+        agent = processes.mark("a", processes.AGENT, "w:0", 1, pid)
+        assert agent is not None
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+        ledger = known if is_open else Ledger()
+        for _ in range(2):
+            with pytest.raises(Damaged, match=f"{FILE} is damaged") as told:
+                ledger.asks()
+            assert told.value.place == str(path)
+        processes.unmark("a", agent)
+        with pytest.raises(Damaged):
+            ledger.asks()
+        assert ledger.holds() == []
+        enter(ledger, "b")
+        assert set(Ledger().masters()) == {"b"}
+
+
+def test_two_that_make_it_anew_at_once_make_one() -> None:
+    path = places.runtime_dir() / FILE
+    Ledger().close()
+    path.write_bytes(b"")
+    one, other = Ledger(), Ledger()
+    enter(one, "a")
+    enter(other, "b")
+    assert set(one.masters()) == set(other.masters()) == {"a", "b"}
 
 
 def test_what_was_granted_to_a_master_that_died_before_it_started_it_is_granted_again(ledger: Ledger) -> None:

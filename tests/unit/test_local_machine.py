@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,3 +126,25 @@ def test_a_device_that_is_lost_is_left_out() -> None:
     found = driver("GPU-a", "GPU-b", "GPU-c", busy=("GPU-c",))
     found.lost, found.mute = ("GPU-a",), ("GPU-b",)
     assert machine.visible_devices(found, "0,1,2") == (("GPU-b", "GPU-c"), frozenset(["GPU-c"]))
+
+
+def test_a_driver_that_hangs_is_asked_once_and_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = threading.Event(), []
+
+    def begin() -> None:
+        asked.append(1)
+        answers.wait(60)
+
+    hanging = driver("GPU-a")
+    hanging.nvmlInit, hanging.nvmlShutdown = begin, lambda: None
+    monkeypatch.setitem(sys.modules, "pynvml", hanging)
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(machine, "DRIVER_WITHIN", 0.05)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for _ in range(2):
+        with pytest.raises(machine.DriverSilent, match="the NVIDIA driver has not answered for"):
+            machine.accelerators()
+    assert len(asked) == 1
+    answers.set()
+    monkeypatch.setattr(machine, "DRIVER_WITHIN", 60.0)
+    assert machine.accelerators() == (("GPU-a",), frozenset())

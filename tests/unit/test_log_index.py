@@ -34,7 +34,7 @@ def test_the_newest_job_is_first(tmp_path: Path) -> None:
     first = Job(state, "digits-aaaaaa", 100.0)
     Job(state, "digits-bbbbbb", 200.0)
     os.mkdir(tmp_path / "jobs" / "just-made")
-    assert states(state) == [("digits-bbbbbb", "waiting"), ("digits-aaaaaa", "waiting"), ("just-made", "waiting")]
+    assert states(state) == [("digits-bbbbbb", "pending"), ("digits-aaaaaa", "pending"), ("just-made", "pending")]
     first.tell("generation-formed", 110.0, generation=1)
     first.tell("progressed", 111.0, text='"type":"ended"')
     first.tell("generation-formed", 150.0, generation=2)
@@ -137,7 +137,7 @@ def test_events_that_do_not_count_are_forgotten(tmp_path: Path) -> None:
     assert states(state) == [("a-aaaaaa", "running")]
     late = encode(Event(2, 102.0, 2, "master-started", {"read": {"1": 1}}))
     open_writer(job.storage, 2, 1).append([late], sync=True)
-    assert states(state) == [("a-aaaaaa", "waiting")]
+    assert states(state) == [("a-aaaaaa", "pending")]
 
 
 def test_events_that_do_not_count_any_more_when_they_have_been_read_are_forgotten(
@@ -154,7 +154,7 @@ def test_events_that_do_not_count_any_more_when_they_have_been_read_are_forgotte
         return tell(event)
 
     monkeypatch.setitem(index.HEADLINES, "generation-formed", then)
-    assert states(state) == [("a-aaaaaa", "waiting")]
+    assert states(state) == [("a-aaaaaa", "pending")]
 
 
 def elsewhere(state: LocalStorage, key: str, root: str) -> LocalStorage:
@@ -168,7 +168,7 @@ def test_a_job_is_listed_as_its_storage_tells_wherever_that_is(tmp_path: Path) -
     storage = elsewhere(state, "far-aaaaaa", f"{tmp_path}/far/")
     writer = open_writer(storage, 1, 0)
     writer.append([encode(Event(1, 100.0, 1, "submitted", {"id": "far-aaaaaa", "job": {"name": "far"}}))], sync=True)
-    assert states(state) == [("far-aaaaaa", "waiting")]
+    assert states(state) == [("far-aaaaaa", "pending")]
     writer.append([encode(Event(2, 101.0, 1, "ended", {"state": "succeeded"}))], sync=True)
     assert states(state) == [("far-aaaaaa", "succeeded")]
 

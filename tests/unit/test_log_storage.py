@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import subprocess
 import sys
+import tomllib
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +20,7 @@ from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.log.objects import CLAIM, ObjectStorage, check_scheme
 from trainmaster.log.storage import LocalStorage, Storage, draft_of, remove_drafts, storage_failed, storage_for
 
+PAGE = Path(__file__).parents[2] / "docs/extend/storage.md"
 MakeStorage = Callable[[], Storage]
 
 
@@ -55,6 +59,28 @@ def test_replace_swaps_the_whole(storage: Storage) -> None:
     assert [entry.name for entry in storage.entries("")] == ["master"]
     storage.remove("master")
     assert not storage.exists("master")
+
+
+def test_the_documents_show_a_storage_that_works(tmp_path: Path) -> None:
+    """The blocks of the page are a package; a file is created once below the directory that its scheme names."""
+    for name, block in re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE.read_text(), re.DOTALL):
+        (tmp_path / name).write_text(block)
+    points = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["entry-points"]["fsspec.specs"]
+    info = tmp_path / "sharefs-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sharefs\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[fsspec.specs]\nshare = {points['share']}\n")
+    program = (
+        "from trainmaster.log.storage import storage_for\n"
+        "storage = storage_for('share://jobs/digits')\n"
+        "print(storage.create('epochs/1', b'first'), storage.create('epochs/1', b'second'))\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(tmp_path), "SHARE": str(tmp_path / "share")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout == "True False\n", done.stderr
+    assert (tmp_path / "share/jobs/digits/epochs/1").read_bytes() == b"first"
 
 
 def test_folders_are_told_from_files(storage: Storage) -> None:
@@ -217,3 +243,20 @@ def test_drafts_of_writers_that_were_killed_are_swept(tmp_path: Path) -> None:
     remove_drafts(str(tmp_path))
     assert [Path(path).exists() for path in left] == [False, False]
     assert all(Path(path).exists() for path in kept)
+
+
+def test_a_file_that_its_server_has_forgotten_is_a_storage_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master waits for it then, and does not end."""
+    appender = LocalStorage(tmp_path).appender("events/1-1.jsonl")
+    appender.write(b"x")
+
+    def stale(descriptor: int) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", stale)
+        with pytest.raises(StorageFailed, match="Stale file handle"):
+            appender.hold(4096)
+    appender.close()

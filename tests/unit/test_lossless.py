@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from trainmaster import runtime
+from trainmaster.data import cached
 from trainmaster.data.cached import provide
 from trainmaster.runtime.feed.results import pack
 from trainmaster.runtime.formats import recordio
@@ -118,6 +120,29 @@ def test_a_field_of_csv_may_be_long_and_what_is_no_csv_is_named() -> None:
     with pytest.raises(BadModel, match="a record cannot be read: no CSV") as caught:
         list(form.records(Shard("1,2", "1,2\r3")))
     assert "data.csv, record 2" in str(caught.value)
+
+
+def test_a_cached_file_that_was_damaged_stays_until_it_is_there_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job's program may use it just then: it was removed before the file was fetched again."""
+    source, cache = tmp_path / "tool", str(tmp_path / "cache")
+    source.write_text("whole")
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    provide([str(source)], cache, str(tmp_path / "one"), "cache")
+    used = tmp_path / "one" / "tool"
+    used.resolve().write_text("half a")
+    fetch = cached._fetch
+
+    def fetched(*arguments: Any) -> None:
+        assert used.read_text() == "half a"
+        fetch(*arguments)
+
+    monkeypatch.setattr(cached, "_fetch", fetched)
+    provide([str(source)], cache, str(tmp_path / "other"), "cache")
+    assert used.read_text() == (tmp_path / "other" / "tool").read_text() == "whole"
+    assert {path.name for path in used.resolve().parent.iterdir()} == {"tool", ".tool.sizes.json"}
 
 
 def test_files_of_a_cached_folder_may_be_executed(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.opening, self.well = asyncio.Event(), asyncio.Event()
+        self.asked: list[object] = []
 
     async def open(self, epoch: int) -> list[Holder]:
         self.opening.set()
@@ -42,7 +43,7 @@ class Slow:
         return [Holder("worker:0", 1, "c/0", "here")]
 
     async def ask(self, requests: object) -> None:
-        return
+        self.asked.append(requests)
 
     async def changes(self) -> AsyncIterator[Change]:
         await asyncio.Event().wait()
@@ -93,6 +94,45 @@ def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_pat
     assert events[len(script.log)].type == "master-started"
 
 
+def test_agents_are_served_while_the_engine_is_away(tmp_path: Path) -> None:
+    """Programs end where no master answers their agents for half a minute; an API server may be away for longer."""
+    described = job(worker=role())
+    script = Script(described)
+    script.start("worker:0")
+    storage = LocalStorage(tmp_path)
+    storage.replace("events/1-1.jsonl", b"".join(map(encode, script.log)))
+    storage.create("epochs/1", b"")
+    (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(described))))
+    (tmp_path / "site.json").write_text("{}")
+    (tmp_path / "logs" / "master").mkdir(parents=True)
+    certificate, key = certificate_and_key()
+
+    async def scene() -> None:
+        engine: Any = Slow()
+        parts: Any = SimpleNamespace(
+            engine=lambda job, spec, page: engine, address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None
+        )
+        host = ContainerHost(parts, "job-x", certificate, key)
+        life = _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host)
+        living = asyncio.create_task(life.live())
+        await engine.opening.wait()
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with connect(
+            f"wss://{host.place}{PATH}", ssl=trusting(certificate), additional_headers=headers
+        ) as connection:
+            hello = {"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 1}
+            await connection.send(json.dumps(hello))
+            assert json.loads(await connection.recv())["type"] == "welcome"
+            assert not engine.well.is_set()
+            assert not engine.asked
+            engine.well.set()
+            await until_async(lambda: life.engine._is_open)
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
 class Refusing:
     """An engine that holds nothing and fails where it is asked for containers."""
 
@@ -135,6 +175,57 @@ def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_p
     (ending,) = (event for event in replay(Reader(storage), decode) if event.type == "ending")
     assert (ending.data["state"], ending.data["reason"]) == ("failed", "master-failed")
     assert ending.data["figures"] == {"masters": limits.TAKEOVERS, "detail": "RuntimeError: the queue is gone"}
+
+
+class Closing(Slow):
+    """An engine that holds nothing, and notes how it was closed."""
+
+    async def open(self, epoch: int) -> list[Holder]:
+        return []
+
+    async def close(self, state: str) -> None:
+        self.asked.append(state)
+
+
+@pytest.mark.parametrize("content", [b"", b'["file:///data/", [["a.csv", 3'])
+def test_a_master_that_finds_a_damaged_listing_ends_the_job_and_needs_no_next_one(
+    tmp_path: Path, content: bytes
+) -> None:
+    """As on a cluster, which starts a master that failed again."""
+    described = job(worker=role(), inputs={"data": {"url": "/data/*.csv", "as": "list"}})
+    script = Script(described)
+    script.start("worker:0")
+    storage = LocalStorage(tmp_path)
+    storage.replace("events/1-1.jsonl", b"".join(map(encode, script.log)))
+    storage.create("epochs/1", b"")
+    storage.replace("inputs/data.json", content)
+    (tmp_path / "job.json").write_text(json.dumps(job_to(job_from(described))))
+    (tmp_path / "site.json").write_text("{}")
+    (tmp_path / "logs" / "master").mkdir(parents=True)
+    certificate, key = certificate_and_key()
+    engine: Any = Closing()
+    parts: Any = SimpleNamespace(
+        engine=lambda job, spec, page: engine,
+        leave=lambda: None,
+        address="127.0.0.1",
+        port=0,
+        agents={},
+        proxies=(),
+        tokens=None,
+    )
+
+    async def live() -> int:
+        host = ContainerHost(parts, "job-x", certificate, key)
+        return await _Life(str(tmp_path), {"token": TOKEN, "secrets": {}}, host).live()
+
+    assert asyncio.run(live()) == 0, "its cluster must not take it for one that failed"
+    events = list(replay(Reader(storage), decode))
+    (ending,) = (event for event in events if event.type == "ending")
+    assert (ending.data["state"], ending.data["reason"]) == ("failed", "state-damaged")
+    assert ending.data["figures"] == {"path": f"{storage.url}/inputs/data.json"}
+    assert [event.type for event in events].count("ended") == 1
+    assert engine.asked[-1] == "failed", "a cluster is told that it is over"
+    assert storage.read("master-failed") is None
 
 
 def test_an_agent_gets_the_secrets_of_its_own_role_alone(tmp_path: Path) -> None:

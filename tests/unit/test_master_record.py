@@ -61,6 +61,86 @@ def test_a_storage_that_answers_slowly_holds_nobody_up(storage: LocalStorage) ->
     asyncio.run(act())
 
 
+def test_a_storage_that_hangs_is_waited_for_in_words_and_not_for_ever(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SILENT", "_RETRY", "CLOSED_WITHIN"):
+        monkeypatch.setattr(record, name, 0.01)
+    answers = threading.Event()
+
+    async def act() -> None:
+        made, told = pen(storage, lambda: answers.wait(60))
+        writing = asyncio.create_task(made.append([EVENT], sync=True, limit=1000))
+        await until_async(lambda: told)
+        assert "it has not answered for" in told[-1]
+        assert not writing.done()
+        answers.set()
+        await writing
+        assert told[-1] == ""
+        answers.clear()
+        with pytest.raises(StorageFailed, match="has not answered"):
+            await made.append([decode(line(2))], sync=True, limit=0.1)
+        with pytest.raises(StorageFailed, match="has not answered"):
+            await made.close()
+        answers.set()
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_user_who_ends_a_job_does_not_wait_as_long_as_the_job_may_wait_for_its_storage(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    for name in ("SILENT", "_RETRY", "HURRIED"):
+        monkeypatch.setattr(record, name, 0.01)
+    answers = threading.Event()
+
+    def confirm() -> bool:
+        if hangs:
+            return answers.wait(60)
+        raise StorageFailed("nobody answers")
+
+    async def act() -> None:
+        made, told = pen(storage, confirm)
+        writing = asyncio.create_task(made.append([EVENT], sync=True, limit=None))
+        await until_async(lambda: told)
+        assert not writing.done()
+        made.hurry()
+        with pytest.raises(StorageFailed):
+            await writing
+        answers.set()
+
+    asyncio.run(act())
+
+
+def test_no_turn_waits_for_a_snapshot_that_a_storage_does_not_take(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SNAPSHOT_EVERY", "SNAPSHOT_SOONER"):
+        monkeypatch.setattr(f"trainmaster.master.shell.{name}", 1)
+    monkeypatch.setattr("trainmaster.master.shell.KEPT_WITHIN", 0.01)
+    script, nothing = Script(job(worker=role())), cast(Any, None)
+    begun: list[int] = []
+    script.ask()
+
+    async def keep(state: State) -> None:
+        begun.append(state.n)
+        await asyncio.Event().wait()
+
+    async def act() -> None:
+        made = Record(open_writer(storage, 1, script.state.n), lambda: True, lambda _: None)
+        made.appended = script.state.n
+        turning = Shell(script.drive, 1, made, nothing, storage, nothing, nothing, lambda: script.now, keep)
+        for day in ("2030-01-01", "2030-01-02"):
+            turning.tell(stimuli.SaveRequested(day))
+            await turning.turn()
+        assert len(script.state.saves) == 2
+        assert len(begun) == 1, "none is begun while another is written"
+        await made.close()
+
+    asyncio.run(act())
+
+
 def test_an_epoch_that_cannot_be_confirmed_is_a_storage_that_fails(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,3 +236,23 @@ def test_the_sockets_of_a_job_that_is_over_go_though_its_log_cannot_be_closed(ov
     with pytest.raises(StorageFailed):
         asyncio.run(life._close())
     assert folder.exists() is not over
+
+
+def test_two_saves_in_one_turn_have_two_names() -> None:
+    nothing: Any = None
+    script = Script(job(worker=role()))
+    script.start("worker:0")
+    shell = Shell(script.drive, 1, nothing, nothing, nothing, nothing, nothing, lambda: script.now, nothing)
+    names = [asyncio.run(shell.save()) for _ in range(3)]
+    assert len(set(names)) == 3
+    shell.turns.take(script.now)
+    assert [save["save"] for save in script.state.saves] == names
+
+
+def test_of_a_task_that_restarts_for_ever_no_more_is_kept_than_of_its_newest_container() -> None:
+    nothing: Any = None
+    shell = Shell(Drive(State()), 1, nothing, nothing, nothing, nothing, nothing, lambda: 0.0, nothing)
+    for serial in range(1, 1000):
+        shell.agents.acknowledge("worker:0", serial, 7)
+    shell.agents.acknowledge("worker:0", 3, 9)
+    assert shell.agents._acked == {"worker:0": (999, 7)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as Xml
 
 import attrs
 from hypothesis import given
 from hypothesis import strategies as some
 
-from trainmaster.core.metrics import Series
+from trainmaster.core.metrics import Points, Series
 from trainmaster.core.timeline import Attempt
 from trainmaster.web.pages.charts import charts, drawn, figure, form, title
 from trainmaster.web.pages.drawing import WIDTH, Range, Span, bars, line, spark, ticks
@@ -128,6 +129,14 @@ def test_a_loss_that_became_nan_is_marked_and_said() -> None:
     assert charts([past], "", [], {})[0]["nan"] == "was nan in worker:0, last at 1970-01-01 00:01:59 UTC"
 
 
+def test_a_loss_may_become_nan_while_the_clock_of_a_new_master_stands_still() -> None:
+    points = Points()
+    for at, value in ((100.0, 0.5), (90.0, math.nan)):
+        points.add(at, value)
+    (chart,) = charts([points.series("worker:0", "metric.loss", 0.0)], "", [], {})
+    assert chart["nan"] == "nan in worker:0 since 1970-01-01 00:01:40 UTC"
+
+
 def test_all_of_many_tasks_may_be_nan() -> None:
     rows = [
         Series(f"worker:{task}", "metric.loss", [1.0, 2.0], [None, None], [None, None], [1.0, 2.0]) for task in range(9)
@@ -137,14 +146,14 @@ def test_all_of_many_tasks_may_be_nan() -> None:
     assert "since" in chart["nan"]
 
 
-def test_waiting_for_a_container_is_not_drawn_as_starting() -> None:
+def test_waiting_for_a_container_is_drawn_as_pending_and_not_as_staging() -> None:
     whole = Range(0.0, 100.0)
 
     def kinds(**times: float) -> list[tuple[str, float, float]]:
         return [(span.kind, span.begin, span.end) for span in spans([Attempt("worker:0", 1, **times)], whole)]
 
-    assert kinds(began=0.0) == [("waiting", 0.0, 100.0)]
-    assert kinds(began=0.0, granted=60.0) == [("waiting", 0.0, 60.0), ("staging", 60.0, 100.0)]
-    assert kinds(began=0.0, granted=60.0, started=70.0)[:2] == [("waiting", 0.0, 60.0), ("staging", 60.0, 70.0)]
+    assert kinds(began=0.0) == [("pending", 0.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0) == [("pending", 0.0, 60.0), ("staging", 60.0, 100.0)]
+    assert kinds(began=0.0, granted=60.0, started=70.0)[:2] == [("pending", 0.0, 60.0), ("staging", 60.0, 70.0)]
     assert kinds(began=50.0, staging=50.0, started=70.0)[0] == ("staging", 50.0, 70.0)
-    assert kinds(began=0.0, ended=20.0) == [("waiting", 0.0, 20.0)]
+    assert kinds(began=0.0, ended=20.0) == [("pending", 0.0, 20.0)]

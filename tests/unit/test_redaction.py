@@ -75,7 +75,7 @@ def test_a_url_with_a_password_or_a_token_is_secret_whatever_its_name(
 
 
 def test_the_documents_publish_the_same_rule() -> None:
-    page = Path(__file__, "../../../docs/how-to/secrets.md").resolve().read_text()
+    page = Path(__file__, "../../../docs/guides/secrets.md").resolve().read_text()
     table = [line.split("|") for line in page.splitlines() if line.startswith("|") and "`" in line]
     examples = [name for cells in table for name in re.findall("`([^`]+)`", cells[2])]
     assert examples

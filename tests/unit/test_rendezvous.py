@@ -13,7 +13,8 @@ from scripted import Script, job, role
 
 from trainmaster.agent.link.waits import Waits
 from trainmaster.core.coordination import Coordination
-from trainmaster.core.machine.stimuli import Report, ScaleRequested
+from trainmaster.core.machine.actions import Step
+from trainmaster.core.machine.stimuli import Did, Report, ScaleRequested
 from trainmaster.master.turn import Turn, Turns
 
 
@@ -309,6 +310,18 @@ def test_numbers_and_order_go_on_under_a_new_master() -> None:
     master.tell("worker:2", is_new=True)
     assert master.tell("worker:0", is_new=True) == ["worker:1 broken 1"]
     assert master.join("worker:1", 4) == opened(2, 1, 2)
+
+
+def test_numbers_of_a_training_go_on_after_all_its_members_were_lost_with_their_master() -> None:
+    inputs = {"train": {"url": "memory://data", "as": "shards"}}
+    script = Script(job(worker=role(2, scope="task"), inputs=inputs))
+    listing = {"train": {"files": [["data", 4096, None]], "shards": {"size": 1024}}}
+    script.take(Did((Step("list-inputs"),), {"listings": listing}))
+    script.start("worker:0", "worker:1")
+    script.report("worker:0", "state-begun", training="elastic", round=4, step=2)
+    master = Master(script)
+    assert master.join("worker:0") == []
+    assert master.join("worker:1") == opened(5, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from trainmaster.agent.input.leases import Pool
 from trainmaster.agent.link.programs import Programs
 from trainmaster.core.coordination import Coordination
 from trainmaster.core.input.audit import audit
+from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.input.shards import CSV, JSONL, File, Options, ShardTable
 from trainmaster.core.machine.events import Event
 from trainmaster.runtime.reading import Reader, lines
@@ -74,6 +75,7 @@ class Scene:
         self.running: list[asyncio.subprocess.Process] = []
         self.away = False
         self.told: list[tuple[Any, ...]] = []
+        self.states: list[list[Any]] = []  # of a training, that have what was reported
 
     async def agent(self, index: int, attempt: int = 1) -> Programs:
         async def lease(name: str, want: int, done: dict[str, Any], back: list[list[int]]) -> Mapping[str, Any]:
@@ -101,6 +103,7 @@ class Scene:
         return made
 
     def report(self, holder: tuple[str, int], done: dict[str, Any]) -> None:
+        self.states += done.get("states", [])
         payload = self.shards.report(holder, done["ranges"], done["records"])
         if payload is not None:
             self.log.append(Event(len(self.log) + 1, 0.0, 1, "shards-done", payload))
@@ -528,6 +531,37 @@ def test_a_prefetching_program_says_itself_what_is_done(home: Home, bare: Path, 
     run(main())
 
 
+def test_a_program_that_waits_for_what_its_other_loop_holds_is_told_so(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            program = await s.read(await s.agent(0), tmp_path / "0", mode="two-loops", batch=1)
+            out, _ = await asyncio.wait_for(program.communicate(), 60)
+            assert "shards('train') waits for <Shard 0: " in out.decode()
+            assert program.returncode == 1
+
+    run(main())
+
+
+def test_a_program_may_wait_for_what_another_thread_of_it_holds_and_says_so(
+    home: Home, bare: Path, data: Path, tmp_path: Path
+) -> None:
+    inputs = bare / "trainmaster" / "runtime" / "inputs.py"
+    inputs.write_text(inputs.read_text().replace("_OWN_WAIT = 60.0", "_OWN_WAIT = 0.1"))
+
+    async def main() -> None:
+        table = ShardTable.make(listed(data), Options(size=1000), name="train")
+        async with scene(home, bare, table) as s:
+            program = await s.read(await s.agent(0), tmp_path / "0", mode="slow")
+            assert (await output(program)).count("which this program has not called done() on") == 1
+            assert records(tmp_path / "0") == LINES
+            counted(s)
+
+    run(main())
+
+
 def test_epochs_one_after_the_other(home: Home, bare: Path, data: Path, tmp_path: Path) -> None:
     async def main() -> None:
         table = ShardTable.make(listed(data), Options(size=1000, epochs=3), name="train")
@@ -841,7 +875,7 @@ def read(count):
     return sum(sum(1 for _ in next(shards).records()) for _ in range(count))
 
 shards = runtime.shards("train", batch=8).shards()
-inputs.report_at_once("members")
+inputs.report_at_once("members", ["elastic", 1, 4])
 lines = read(1)
 ahead = read(1)
 print(flush=True)
@@ -849,7 +883,7 @@ input()
 inputs.hold_reports()
 lines += ahead + read(1)
 read(1)
-inputs.report_at_once("members")
+inputs.report_at_once("members", ["elastic", 2, 5])
 print(flush=True)
 input()
 inputs.hold_reports()
@@ -875,6 +909,8 @@ input()
             assert "ended" in await output(await s.read(agent, tmp_path / "0"))
             counted(s)
             assert len(records(tmp_path / "0")) == len(LINES) - lines, "all but the shards of complete steps"
+            steps = {step: RangeSet.from_json(ranges).count for _, _, step, ranges in s.states}
+            assert steps == {4: 1, 5: 2}, "each with the state that has it"
 
     run(main())
 

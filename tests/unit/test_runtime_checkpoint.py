@@ -224,6 +224,21 @@ def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None
         assert run(code).stdout == "3 b'3'\n"
 
 
+def test_nobody_waits_in_vain_for_a_state_that_a_fault_of_ours_keeps_from_being_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait that began after the fault said that the state was stored."""
+    with monkeypatch.context() as patch:
+        patch.setattr(saver.Saver, "_have_stored", lambda self, order: {}["fault"])
+        checkpoint.save(1, {"x": 1}, at=str(tmp_path))
+        until(lambda: saver.saver_at(str(tmp_path))._thread is None)
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"step 1 cannot be stored.*KeyError"):
+            checkpoint.wait()
+    save_stored(2, {"x": 2}, tmp_path)
+    assert stored(tmp_path) == [2]
+
+
 # -- memory --
 
 
@@ -551,3 +566,84 @@ def test_a_state_dict_of_another_kind_of_dictionary_is_saved(tmp_path: Path) -> 
     loaded = checkpoint.load(at=str(tmp_path))
     assert loaded == {"counts": {"a": 2, "b": 1}, "default": {"a": [1]}}
     assert stored_states.numbers(Folder(str(tmp_path))) == [1]
+
+
+def member(at: Path) -> subprocess.Popen[str]:
+    """Start a program that saves as it is told, a line each: `RANK STEP EVERY`, and answers once its states are stored."""
+    code = f"""
+        import sys
+        from trainmaster.runtime import checkpoint
+        checkpoint.load(at={str(at)!r})
+        print("ready", flush=True)
+        for line in sys.stdin:
+            rank, step, every = line.split()
+            checkpoint.save(int(step), {{"x": int(step)}}, at={str(at)!r}, every=float(every), rank=int(rank))
+            if every == "0":
+                checkpoint.wait()
+            print("saved", flush=True)
+    """
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    return program
+
+
+def have_saved(program: subprocess.Popen[str], rank: int, step: int, every: int = 0) -> None:
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write(f"{rank} {step} {every}\n")
+    program.stdin.flush()
+    assert program.stdout.readline() == "saved\n"
+
+
+def test_a_member_that_takes_over_saving_is_newer_than_the_one_before(tmp_path: Path) -> None:
+    """Both began before anything was saved; the first one comes back as rank 0 later."""
+    first, second = member(tmp_path), member(tmp_path)
+    try:
+        for step in (10, 20, 30, 40, 50):
+            have_saved(first, 0, step)
+            have_saved(second, 1, step)
+        for step in (60, 70, 80, 90):
+            have_saved(second, 0, step)
+            assert stored(tmp_path)[0] == step
+            have_saved(first, 1, step)
+        have_saved(first, 0, 100)
+        assert stored(tmp_path) == [100, 90, 80]
+        loaded = checkpoint.load(at=str(tmp_path))
+        assert loaded is not None
+        assert loaded.step == 100
+    finally:
+        for program in (first, second):
+            program.kill()
+            program.communicate()
+
+
+def test_memory_of_a_member_that_saved_before_is_older_than_what_the_next_one_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first member has states in memory that were never stored, so its numbers went further than those at the place."""
+    held = agent_memory(monkeypatch)
+    first = member(tmp_path)
+    monkeypatch.delenv(memory_slots.VARIABLE)
+    second = member(tmp_path)
+    try:
+        have_saved(first, 0, 10)
+        for step in range(11, 30):
+            have_saved(first, 0, step, every=1000)
+        first.kill()
+        for step in (25, 26, 27):  # from what it had seen itself
+            have_saved(second, 0, step)
+        assert stored(tmp_path) == [27, 26, 25]
+    finally:
+        for program in (first, second):
+            program.kill()
+            program.communicate()
+    monkeypatch.setenv(memory_slots.VARIABLE, ":".join(f"/proc/{os.getpid()}/fd/{number}" for number in held))
+    loaded = checkpoint.load(at=str(tmp_path))
+    assert loaded is not None
+    assert (loaded.step, loaded.source) == (27, "stored")
+    for number in held:
+        os.close(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,17 @@ def test_each_layer_goes_before_the_one_below(tmp_path: Path) -> None:
 
 
 def test_without_files_and_variables_nothing_stands(tmp_path: Path) -> None:
-    assert standing({"TRAINMASTER_SITE": str(tmp_path / "none"), "HOME": str(tmp_path)}) == []
+    assert standing({"TRAINMASTER_SITE": os.devnull, "HOME": str(tmp_path)}) == []
+
+
+def test_a_site_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no such file\n  TRAINMASTER_SITE=.*/none\n  correct it, or unset it"):
+        standing({"TRAINMASTER_SITE": str(tmp_path / "none"), "HOME": str(tmp_path)})
 
 
 def test_a_variable_names_a_key_in_small_letters_and_a_name_as_it_is(tmp_path: Path) -> None:
     environ = {
-        "TRAINMASTER_SITE": "/nowhere/at/all", "HOME": str(tmp_path), "TRAINMASTER_SET_ROLES__WORKER__ENV__OMP_NUM_THREADS": "010",
+        "TRAINMASTER_SITE": os.devnull, "HOME": str(tmp_path), "TRAINMASTER_SET_ROLES__WORKER__ENV__OMP_NUM_THREADS": "010",
         "TRAINMASTER_SET_ROLES__WORKER__REPLICAS": "4",
     }  # fmt: skip
     made, _ = job([parse(JOB, "job.yaml"), *standing(environ)])
@@ -86,12 +92,12 @@ def test_a_variable_names_a_key_in_small_letters_and_a_name_as_it_is(tmp_path: P
 
 
 def test_an_error_in_a_variable_names_it() -> None:
-    environ = {"TRAINMASTER_SITE": "/nowhere/at/all", "HOME": "/nowhere", "TRAINMASTER_SET_TIMEOUT__JOB": "1h"}
+    environ = {"TRAINMASTER_SITE": os.devnull, "HOME": "/nowhere", "TRAINMASTER_SET_TIMEOUT__JOB": "1h"}
     with pytest.raises(BadInput) as error:
         job([*standing(environ), parse(JOB, "job.yaml")])
     assert (
         str(error.value)
-        == "there is no key 'timeout'\n  timeout   (variable TRAINMASTER_SET_TIMEOUT__JOB)\n  did you mean timeouts?"
+        == "there is no key 'timeout'\n  timeout   (variable TRAINMASTER_SET_TIMEOUT__JOB)\n  did you mean timeouts.job?"
     )
 
 
@@ -112,7 +118,7 @@ def test_a_shorthand_below_is_kept_where_another_key_is_set() -> None:
     assert found["roles.worker.replicas.min"] == ("2", "job.yaml line 5")
     assert found["roles.worker.env.A"] == ("1", "job.yaml line 7")
     assert found["roles.worker.env.B"] == ("2", "flag --env")
-    assert found["roles.worker.resources.memory"] == ("1GiB", "built-in")
+    assert found["roles.worker.resources.memory"] == ("none", "built-in")
 
 
 def test_a_shorthand_above_says_where_it_came_from() -> None:

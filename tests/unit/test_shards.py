@@ -157,6 +157,18 @@ def test_a_restarted_master_leases_nothing_that_an_agent_may_still_hold() -> Non
     assert numbers(after.lease(A, 2)) == [8, 9]
 
 
+def test_no_master_says_that_all_shards_are_taken_before_it_has_heard_of_every_task() -> None:
+    shards = Shards(plain(4), expected=("worker:0", "worker:1"))
+    assert not shards.answer(shards.lease(("worker:0", 1), 1))["taken"]
+    shards.hold(("worker:0", 1), [])
+    shards.hold(("worker:1", 1), [])
+    while leased := shards.lease(("worker:0", 1), 100):
+        assert "taken" not in shards.answer(leased)
+    assert shards.answer([])["taken"]
+    shards.write_off(("worker:0", 1))
+    assert not shards.answer([])["taken"]
+
+
 def test_a_restarted_master_waits_for_no_attempt_that_an_agent_never_heard_of() -> None:
     """The first attempt ended and the second was ordered; the master died before its agent was told."""
     table = Shards(plain(16), [A[0], B[0]])
@@ -512,3 +524,53 @@ def test_the_audit_knows_the_set_that_an_earlier_job_left() -> None:
     found = audit(events, {"train": plain(4)})
     assert found.complete, found.lines()
     assert found.inputs[0].restored == ("7",)
+
+
+def test_the_audit_knows_what_was_lost_with_members() -> None:
+    """The state began anew: all that only members had is returned, or it is a fault; what a checkpoint set had seen stays."""
+    done = {"input": "train", "task": "w:0", "attempt": 1}
+    events = [
+        Logged(1, "shards-done", {**done, "ranges": [[0, 2]], "mark": 1, "kept_by": "members"}),
+        Logged(2, "checkpoint-saved", {"set": 7, "marks": {"train": [[0, 2]]}}),
+        Logged(3, "shards-done", {**done, "ranges": [[2, 4]], "mark": 2, "kept_by": "members"}),
+    ]
+    table = plain(4)
+    for event in events[::2]:
+        table.apply("shards-done", event.data)
+    lost = table.lose_members("", [[0, 2]], 7)
+    assert lost["ranges"] == [[2, 4]]
+    table.apply("shards-returned", lost)
+    assert table.remaining().to_json() == [[2, 4]]
+    assert table.lose_members("", [], None)["ranges"] == [[0, 2]]
+    found = audit([*events, Logged(4, "shards-returned", lost)], {"train": plain(4)})
+    assert not found.inputs[0].faults
+    assert found.inputs[0].taken_back == 2
+    too_few = audit([*events, Logged(4, "shards-returned", {**lost, "ranges": [[2, 3]]})], {"train": plain(4)})
+    assert "set 7 had not seen shards [[3, 4]], and they still count" in too_few.inputs[0].faults[0]
+
+
+def test_the_audit_knows_what_a_training_went_on_without() -> None:
+    """A round began with the state of a step before the newest: what that step had read is returned, or it is a fault."""
+
+    def done(number: int, mark: int) -> dict[str, Any]:
+        row = {"input": "train", "task": "w:0", "attempt": 1, "mark": mark, "kept_by": "members"}
+        return {**row, "ranges": [[number, number + 1]], "states": [["w/elastic", 1, mark, [[number, number + 1]]]]}
+
+    begun = {"training": "w/elastic", "round": 2, "step": 1, "lost": False, "set": None}
+    events = [
+        Logged(1, "shards-done", done(0, 1)),
+        Logged(2, "shards-done", done(1, 2)),
+        Logged(3, "state-begun", begun),
+    ]
+    table = plain(2)
+    for event in events[:2]:
+        table.apply("shards-done", event.data)
+    table = ShardTable.from_snapshot(table.snapshot())
+    lacking = table.go_back("w/elastic", 1)
+    assert lacking["ranges"] == [[1, 2]]
+    again = Logged(5, "shards-done", done(1, 4))
+    found = audit([*events, Logged(4, "shards-returned", lacking), again], {"train": plain(2)})
+    assert found.complete, found.lines()
+    assert "1 shards were taken back" in "\n".join(found.lines())
+    forgotten = audit(events, {"train": plain(2)})
+    assert "shards [[1, 2]] count, and a training went on without them" in forgotten.inputs[0].faults[0]

@@ -16,10 +16,16 @@ import leftovers
 import pytest
 from waiting import until
 
+from trainmaster.agent.input.stdin import Stdin
+from trainmaster.client.submit import stdin as submitted
 from trainmaster.client.watch.lines import Lines
 from trainmaster.client.watch.printing import LONGEST_QUESTION, STANDING, Question
+from trainmaster.core.errors import StorageFailed
+from trainmaster.host.places import job_dir, job_storage
+from trainmaster.log.storage import LocalStorage
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
+JOB = "stdin-aaaaaa"
 DEBUGGED = "x = 6\nimport pdb; pdb.set_trace()\nprint('after', x)\n"
 
 
@@ -45,6 +51,41 @@ def test_one_task_of_several_has_it_by_name(tmp_path: Path, home) -> None:
     assert without.stderr.decode().count(note) == 1
     for words, stdin in ((("--stdin", "none"), b"one\n"), ((), b"")):
         assert b"note: " not in tm("run", "-n", "2", *words, "--", "cat", cwd=tmp_path, stdin=stdin).stderr
+
+
+def test_a_count_that_could_not_be_noted_cuts_no_input_short(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program read the end after the first bytes, and its job succeeded."""
+    failures, replace, passed_on = iter([True]), LocalStorage.replace, bytearray()
+
+    def full_at_first(storage: LocalStorage, path: str, data: bytes, *, durable: bool = True) -> None:
+        if next(failures, False):
+            raise StorageFailed("no space left on the disk")
+        replace(storage, path, data, durable=durable)
+
+    monkeypatch.setattr(LocalStorage, "replace", full_at_first)
+    job_storage(JOB).mkdir(parents=True)
+    reading_end, writing_end = os.pipe()
+    stdin = submitted.Stdin("worker:0", reading_end)
+    stdin.prepare(JOB)
+    pipe = os.open(job_dir(JOB) / "worker-0.stdin", os.O_RDONLY | os.O_NONBLOCK)
+
+    def has_come(text: bytes) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            passed_on.extend(os.read(pipe, 100))
+        return passed_on == text
+
+    (job_dir(JOB) / "worker-0.stdin.opened").touch()
+    stdin.begin()
+    try:
+        os.write(writing_end, b"one\n")
+        until(lambda: has_come(b"one\n"))
+        os.write(writing_end, b"two\n")
+        until(lambda: has_come(b"one\ntwo\n"))
+        until(lambda: (job_storage(JOB) / "worker-0.stdin").read_bytes() == b"8\n")
+    finally:
+        for descriptor in (writing_end, pipe):
+            os.close(descriptor)
+        shutil.rmtree(job_dir(JOB))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +237,22 @@ def test_a_program_that_left_its_stdin_unread_finds_it_when_it_starts_again(tmp_
     )
     assert (done.returncode, done.stdout) == (0, b"1000000\n"), done.stderr
     assert b"after 1 restart" in done.stderr
+
+
+@pytest.mark.parametrize("count", [b"", b"6", b"x"])
+def test_where_the_count_of_what_was_passed_on_is_damaged_nobody_takes_it_for_unread(
+    tmp_path: Path, count: bytes
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "count").write_bytes(b"6\n")
+    stdin = Stdin(str(tmp_path / "pipe"), str(tmp_path / "count"))
+    stdin.open()
+    with open(tmp_path / "pipe", "wb", buffering=0) as pipe:
+        pipe.write(b"1\n2\n3\n")
+        assert not stdin.was_read()
+        (tmp_path / "count").write_bytes(count)
+        assert stdin.was_read()
+    stdin.close()
 
 
 def test_a_job_whose_program_read_nothing_can_be_retried(tmp_path: Path, home) -> None:

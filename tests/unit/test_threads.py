@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from trainmaster.client.submit.preview import tasks_at_start, thread_lines, thread_shares
 from trainmaster.core.errors import BadInput
-from trainmaster.core.machine.state import FAILED, SUCCEEDED, State, populate
+from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.threads import VARIABLES, tasks_at_once, thread_count, thread_variables
+from trainmaster.core.states import FAILED, SUCCEEDED
 from trainmaster.host.machine import cores as machine_cores
 
 

@@ -310,7 +310,7 @@ def test_one_job_in_trouble_is_one_line_and_the_others_are_as_ever(place: Path) 
         page = server.ask("/jobs/newer-dddddd/")
         assert (page.status, "version 9.0" in page.text, "Traceback" in page.text) == (503, True, False)
         assert "letters-bbbbbb" in server.ask("/?q=state:failed").jobs
-        assert "torn-eeeeee" in server.ask("/?q=state:waiting").jobs
+        assert "torn-eeeeee" in server.ask("/?q=state:pending").jobs
         place.rename(place.parent / "away")
         assert until(lambda: not server.ask("/").jobs or "may be old" in server.ask("/").text)
         (place.parent / "away").rename(place)

@@ -22,7 +22,7 @@ JOB = {
     ("state", "outputs", "labels"),
     [
         ("running", [{"name": "model"}], ["Save", "Scale worker", "Kill"]),
-        ("waiting", [], ["Scale worker", "Kill"]),
+        ("pending", [], ["Scale worker", "Kill"]),
         ("failed", [{"name": "model"}], ["Retry"]),
     ],
 )

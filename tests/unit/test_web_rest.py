@@ -49,7 +49,7 @@ def test_the_master_lists_its_one_job(server: Server) -> None:
     assert (row["id"], row["name"], row["state"], row["user"], row["engine"]) == (
         JOB,
         "digits",
-        "waiting",
+        "pending",
         "ann",
         "local",
     )
@@ -57,11 +57,15 @@ def test_the_master_lists_its_one_job(server: Server) -> None:
         ("search=dig", 1),
         ("search=xx", 0),
         ("state=live", 1),
+        ("state=pending", 1),
         ("state=failed", 0),
         ("user=bob", 0),
         (f"after={JOB}", 0),
     ):
         assert server.ask(f"/api/v1/jobs?{query}").json["total"] == count, query
+    status, text = error(server.ask("/api/v1/jobs?state=waiting"))
+    assert status == 400
+    assert "pending" in text
 
 
 def test_a_job_and_its_tasks(server: Server) -> None:

@@ -548,7 +548,7 @@ def test_the_advice_of_an_end_is_in_the_words_of_the_command_line() -> None:
     reason = {
         "reason": "out-of-memory",
         "task": "worker:1",
-        "advice": "raise roles.worker.resources.memory, or set retry_memory",
+        "advice": "raise roles.worker.resources.memory (--memory), or set retry_memory",
     }
     items = [
         {"event": {}},

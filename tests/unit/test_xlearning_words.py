@@ -23,7 +23,7 @@ from trainmaster.integrations.xlearning_conf import (
     SHORT,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-xlearning.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from" / "xlearning.md"
 _FLAGS = """
     am-cores am-memory amCores amMemory app-name app-type appName appType archiveFiles board-cacheTimeout board-enable
     board-historydir board-index board-logdir board-modelpb board-reloadinterval boardCacheTimeout boardEnable boardHistoryDir

@@ -8,11 +8,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import attrs
 import pytest
 
+from trainmaster.client.jobs import adopting
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.contract import Submission
@@ -25,8 +27,9 @@ from trainmaster.hadoop.conf import Configuration, load
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.security import delegation
 from trainmaster.hadoop.security.credentials import RM_DELEGATION_TOKEN, Credentials, Token
+from trainmaster.log.storage import Damaged
 
-ID = "digits-aaaaaa"
+ID, OTHER = "digits-aaaaaa", "digits-bbbbbb"
 SECURE = {"yarn.resourcemanager.hostname": "rm", "hadoop.security.authentication": "kerberos"}
 
 
@@ -116,6 +119,24 @@ def test_a_submission_whose_id_another_job_has_leaves_that_job_alone(hdfs: Hdfs,
     assert log.read_text() == "of the first"
     assert (log.parent / "access").read_text() == '{"token": "of the first"}'
     assert sorted(path.name for path in log.parent.iterdir()) == ["access", "events"]
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"token": "of'])
+def test_a_damaged_note_on_a_job_is_named_and_hides_no_other_job(
+    hdfs: Hdfs, conf: Configuration, damage: bytes, monkeypatch: pytest.MonkeyPatch, home: Any
+) -> None:
+    known = Store(conf, "alice")
+    for job in (ID, OTHER):
+        known.keep(job, {"token": f"of {job}"})
+    hdfs.at(f"/user/alice/.trainmaster/jobs/{ID}/access").write_bytes(damage)
+    monkeypatch.setattr(store, "read_range", lambda dfs, path, offset, size: dfs.at(path).read_bytes())
+    monkeypatch.setattr(adopting, "client_side", lambda engine: SimpleNamespace(store=lambda: known))
+    noted: list[str] = []
+    monkeypatch.setattr(adopting, "_note_job", lambda *told: noted.append(told[-1]["token"]))
+    with pytest.raises(Damaged, match="access is damaged") as told:
+        adopting.adopt_all("yarn", {ID: "application_1", OTHER: "application_2"})
+    assert told.value.place == f"hdfs://nn:8020/user/alice/.trainmaster/jobs/{ID}/access"
+    assert noted == [f"of {OTHER}"]
 
 
 def test_a_submission_that_fails_removes_what_it_has_noted(hdfs: Hdfs, conf: Configuration) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.zoo.applying import Stop
 from trainmaster.zoo.data import records
 from trainmaster.zoo.data.batches import batches, window_batches
 from trainmaster.zoo.data.custom_reader import SharedReader
-from trainmaster.zoo.data.records import Windows
+from trainmaster.zoo.data.records import Remaining, Windows
 from trainmaster.zoo.errors import BadModel
 from trainmaster.zoo.training import Meter
 
@@ -209,3 +211,23 @@ def test_the_rate_is_that_of_steps_alone_and_of_the_last_second() -> None:
         meter.note(64)
         rates.append(meter.rate)
     assert rates == [8.0, 256.0, 256.0, 192.0, 192.0, 128.0, 128.0]
+
+
+class WaitsForOthers:
+    """Windows of which the others have all that are left: `next` waits."""
+
+    def next(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("it waits on")
+
+
+def test_a_program_that_waits_for_the_shards_of_others_ends_when_it_is_asked_to() -> None:
+    """It was killed after the whole grace, and what it had predicted since its last commit was done again."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        stop = Stop()
+        assert stop.next_window(WaitsForOthers()) is None  # type: ignore[arg-type]
+        assert stop.has_come
+        assert Stop().next_window(Windows(Remaining([]), None, 0)) is None
+    finally:
+        signal.signal(signal.SIGTERM, before)

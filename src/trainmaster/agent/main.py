@@ -148,6 +148,8 @@ def _place(spec: Mapping[str, Any], agent: Agent, allowance: Allowance) -> Place
     programs.on_checkpoint = agent.checkpointed
     programs.on_begun = agent.begun
     programs.on_counted = agent.counted
+    programs.on_commit = agent.commit_part
+    programs.on_state = agent.begin_state
     return place
 
 

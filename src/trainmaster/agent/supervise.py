@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from trainmaster.agent.attempt.attempt import Attempt
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.threads import DiskThread
-from trainmaster.agent.attempt.warm_up import warm_up
 from trainmaster.agent.input.leasing import Leasing
 from trainmaster.agent.link.channel import Channel, Link
 from trainmaster.agent.output.followers import Follows, Source
 from trainmaster.agent.output.shipping import Shipping
 from trainmaster.agent.output.tails import Tails
+from trainmaster.agent.warm.newcomer import warm_up
 from trainmaster.core.frames import content_of
 from trainmaster.core.machine.orders import ORDERS, BadOrder, order_fields
 from trainmaster.core.spec.signals import signal_number
@@ -195,6 +195,14 @@ class Agent:
         if (attempt := self._attempts.get(self._current)) is not None:
             attempt.checkpointed(state, marks)
 
+    async def commit_part(self) -> str:
+        attempt = self._attempts.get(self._current)
+        return "no attempt runs" if attempt is None else await attempt.commit_part()
+
+    async def begin_state(self, begun: Mapping[str, Any]) -> None:
+        self.channel.report("state-begun", self._current, **begun)
+        await self.channel.outbox.acknowledged()
+
     def begun(self, rows: list[list[Any]]) -> None:
         self.channel.report("shards-begun", self._current, begun=rows)
 
@@ -218,6 +226,9 @@ class Agent:
                 order = await self._turns.get()
                 if order is not None:
                     await self._obey(order)
+        except Exception:
+            log.exception("the agent cannot go on")
+            raise
         finally:
             background.append(asyncio.create_task(self._heed_warnings()))
             await self._close(background)
@@ -326,7 +337,7 @@ class Agent:
 
     async def _stop(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         number = signal_number(order["signal"]) if order["signal"] else None
-        await attempt.stop(number, order["grace"], shows_stacks=bool(order["stacks"]))
+        await attempt.stop(number, order["grace"], shows_stacks=bool(order["stacks"]), job_ends=bool(order["over"]))
 
     async def _commit(self, attempt: Attempt, order: Mapping[str, Any]) -> None:
         attempt.commit(order)

@@ -1,4 +1,4 @@
-"""Say what is doubtful about a described job, and where a key that is wrong was written."""
+"""Say what is doubtful about a described job, where a key that is wrong was written, and what submitting would do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from trainmaster.cli.options.given import print_json, wants_json
 
 DEFAULT = "'s default"  # ends the origin of a value that another system's command line has by itself
 Spoken = Callable[[str, str], str]  # text, key -> the text in another system's words
@@ -69,3 +71,17 @@ def _width() -> int:
     import shutil
 
     return max(40, shutil.get_terminal_size().columns)
+
+
+def show(description: Any, everything: bool) -> None:
+    """Show what would be done."""
+    from trainmaster.client.submit.preview import lines, preview
+
+    with naming_origins(description):
+        plan = preview(description.job, description.base, description.engine)
+    if wants_json():
+        print_json(plan)
+        return
+    warn(description)
+    for line in lines(plan, everything):
+        click.echo(line)

@@ -17,6 +17,7 @@ import click
 
 import trainmaster
 from trainmaster.cli.statuses import BAD_INPUT, FAULT, INTERRUPTED
+from trainmaster.cli.subcommands import Subcommands, suggestion
 
 COMMANDS = {
     "run": "start a job and watch it",
@@ -55,27 +56,23 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
-    """Commands out of the table, loaded when called; an unknown one is answered with the nearest name."""
+class Commands(Subcommands):
+    """All commands. `tm help COMMAND` and `tm version` are what others have for `--help` and `--version`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        from importlib import import_module
-
-        command: click.Command = import_module(f"trainmaster.cli.commands.{name}").command
-        return command
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._folder = ""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS:
-            raise click.UsageError(f"there is no command {name!r}{_nearest(name, COMMANDS)}", ctx)
-        return name, self.get_command(ctx, name), args[1:]
+        if args[0] == "help":
+            self.main([*args[1:], "--help"], prog_name="tm", standalone_mode=False)
+            ctx.exit()
+        if args == ["version"]:
+            self.main(["--version"], prog_name="tm", standalone_mode=False)
+            ctx.exit()
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -83,13 +80,10 @@ class Commands(click.Group):
         except BrokenPipeError:  # which click would make a failure of
             raise click.exceptions.Exit(_discard_output()) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
 
 @click.group(
     cls=Commands,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A JOB is an id, an unambiguous beginning of one, a name (the job of it that runs, else the newest), or a handle like local://HOST/ID.",
 )
@@ -99,6 +93,9 @@ class Commands(click.Group):
 def tm(ctx: click.Context, json: bool) -> None:
     """Run deep-learning programs, unchanged, on the machines you have."""
     ctx.meta["json"] = json
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run(args: Sequence[str]) -> NoReturn:
@@ -120,7 +117,7 @@ def run(args: Sequence[str]) -> NoReturn:
 
 def _report_error(error: Exception, as_json: bool) -> int:
     """Print an error, with `as_json` on stdout as one JSON value too; returns its exit status."""
-    message, lines, name, status = _parts(error)
+    message, lines, name, status = _of_stdout(error) or _parts(error)
     brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
     click.echo(click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]), err=True)
     if as_json:
@@ -128,6 +125,20 @@ def _report_error(error: Exception, as_json: bool) -> int:
 
         click.echo(json.dumps({"error": {"message": message, "lines": lines, "anchor": name, "status": status}}))
     return status
+
+
+def _of_stdout(error: Exception) -> tuple[str, list[str], str, int] | None:
+    """Return the same where our own output cannot be written; the rest of it is discarded."""
+    import os
+
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _FULL:
+        return None
+    try:
+        os.write(sys.stdout.fileno(), b"\n")  # the error does not say what was written to
+    except OSError as failure:
+        _discard_output()
+        return f"could not print: {failure.strerror}", ["see where the output goes"], "", FAULT
+    return None
 
 
 def _parts(error: Exception) -> tuple[str, list[str], str, int]:
@@ -140,14 +151,11 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
     if isinstance(error, TrainmasterError):
         return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
-    if isinstance(error, OSError) and error.errno in (
-        errno.ENOSPC,
-        errno.EDQUOT,
-    ):  # a full disk, wherever it is, is no fault of ours
+    if isinstance(error, OSError) and error.errno in _FULL:  # a full disk, wherever it is, is no fault of ours
         from trainmaster.client.jobs.places import state_dir
         from trainmaster.log.storage import storage_failed
 
-        return _parts(storage_failed("write", str(error.filename or f"{state_dir()}, or where the output goes"), error))
+        return _parts(storage_failed("write", str(error.filename or state_dir()), error))
     import traceback
 
     traceback.print_exception(error)
@@ -165,19 +173,14 @@ def _usage(error: click.UsageError) -> tuple[str, list[str]]:
             if error.ctx
             else []
         )
-        message = f"there is no option {error.option_name}{_nearest(error.option_name, known)}"
+        from trainmaster.cli.synonyms import OPTIONS
+
+        message = f"there is no option {error.option_name}{suggestion(error.option_name, known, OPTIONS)}"
         if error.ctx and getattr(error.ctx.command, "takes_command", False):
             lines.insert(
                 0, f"a command, with its own options, comes after --: {error.ctx.command_path} -- python train.py"
             )
     return message[:1].lower() + message[1:], lines
-
-
-def _nearest(name: str, known: Any) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), 1, 0.5)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _discard_output() -> int:

@@ -69,6 +69,7 @@ class Job(_Job):
         tensorboard: str | keys.Tensorboard | None = None,
         timeouts: keys.Timeouts | None = None,
         completion: Literal["all"] | keys.Completion | None = None,
+        stop_on: Literal["none", "nan"] | None = None,
         gang: bool | None = None,
         logs: keys.Logs | None = None,
         storage: str | None = None,

@@ -1,5 +1,12 @@
 """The errors that users see. Each says what happened, where, and what to do; its anchor is a section of docs/errors.md."""
 
+import errno
+
+AWAY = frozenset({
+    errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
+    errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ESTALE, errno.ENOTCONN,
+})  # of a storage that may come back; ENOTCONN: of a mount in user space whose server is gone  # fmt: skip
+
 
 class TrainmasterError(Exception):
     """A failure in up to three lines: the `message`, the `place` that it concerns, and the `mend`; "" where there is none.

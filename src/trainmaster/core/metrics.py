@@ -300,10 +300,18 @@ def reported(report: Mapping[str, Any]) -> dict[str, float]:
     return figures(values)
 
 
+def not_a_number(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first metric of a program's report that is nan or infinite, with its value and the step; {} where all are numbers."""
+    for name, value in (report.get("metrics") or {}).items():
+        if _is_not_a_number(value):
+            return {"metric": str(name)[:METRICS], "value": str(value), "step": report.get("step")}
+    return {}
+
+
 def requested(job: Job, task: str) -> dict[str, float]:
-    """Return name -> what the job asks for a task: cores and bytes. A program may use that much memory, and no more."""
+    """Return name -> the cores and the bytes that the job asks for a task. A program may use that much memory, and no more."""
     resources = job.roles[task.rpartition(":")[0]].resources
-    return {"cpu": resources.cores, "memory": float(resources.memory)}
+    return {"cpu": resources.cores} | ({} if resources.memory is None else {"memory": float(resources.memory)})
 
 
 def _silence(name: str) -> float:

@@ -17,7 +17,8 @@ for a round, or it is in one. A row of a process that joins anew is another row.
 With each round goes the number of the role's tasks whose programs ended well: who is new then comes too late.
 
 A new master has heard every row before it forms a round or breaks one. Rows carry the newest round that their process was in (`after`), its
-size and their rank there, so numbers go on, and ranks keep their order.
+size and their rank there, so numbers go on, and ranks keep their order. The log has the number of a training's newest round, also if nobody
+is left who was in it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trainmaster.core.input.trainings import training_name
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READING, UPLOADED
 from trainmaster.core.machine.ranks import copies
-from trainmaster.core.machine.state import State, Task
+from trainmaster.core.machine.state import State, Task, newest_round
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
 FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases of a task whose program ended well
@@ -156,7 +158,7 @@ class Rendezvous:
         rows = self._rows_at(state, place)
         if not rows:
             return
-        newest = self._note(place, max(row.after for row in rows))
+        newest = self._note(place, max(newest_round(state, training_name(*place)), *(row.after for row in rows)))
         members = [row for row in rows if row.is_in]
         complete = self._complete(state, place, rows)
         present = sum(row.after == newest and (row.is_in or row.agreed) for row in rows)

@@ -23,15 +23,14 @@ from trainmaster.core.machine.events import DEEDS, Event
 from trainmaster.core.machine.failure_words import failure_text, incident_text
 from trainmaster.core.machine.pace_words import pace_words, scale_words
 from trainmaster.core.machine.reasons import REASONS, sentence, words
-from trainmaster.core.machine.state import FAILED, KILLED, PENDING, SUCCEEDED
 from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
+from trainmaster.core.states import FAILED, KILLED, PENDING, RUNNING, STAGING, SUCCEEDED
 
 ATTEMPTS = 20_000  # kept, where the job has not half as many tasks
 MEMBERS = 200_000  # of all generations that are kept, together
 EPOCHS = 1_000
 MARKS = 400  # of one kind
 TEXT = 500  # characters of a mark
-STAGING, RUNNING = "staging", "running"
 
 Data = Mapping[str, Any]
 
@@ -55,7 +54,7 @@ class Attempt:
     exited: float | None = None  # the program ended well; outputs are stored and committed
     uploaded: float | None = None
     ended: float | None = None
-    state: str = PENDING  # pending, staging, running, succeeded, failed, killed, lost
+    state: str = PENDING  # of TASK_STATES
     reason: str = ""
     figures: dict[str, Any] = attrs.field(factory=dict)
 

@@ -3,7 +3,8 @@
     <cache>/<key>/<name>     a file or a folder as it is, or the folder of an unpacked archive
 
 `key` names the content: the digest of a local file's bytes, or URL, size and stamp of a remote one, which changes when that does. A folder
-appears by a rename, so it is always whole; of two tasks that fetch at once, the second one finds the first one's.
+appears by a rename; of two tasks that fetch at once, the second one finds the first one's. The sizes of all its files are noted
+then. A copy that has others later was damaged, by a disk or a program, and is brought again.
 
 `brought:PATH` names a file that an engine has brought to the container already, unpacked where it is an archive.
 """
@@ -13,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
@@ -25,10 +28,15 @@ from trainmaster.data.archives import unpack
 from trainmaster.data.sources import list_input
 from trainmaster.data.store.stores import local_path
 from trainmaster.data.store.transfer import CHUNK, make_room, safe_path, writing
-from trainmaster.log.storage import write_all
+from trainmaster.data.store.trees import remove
+from trainmaster.log.documents import files as documents
+from trainmaster.log.storage import Damaged, write_all
 
 BROUGHT = "brought:"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+_SIZES = "sizes.json"
+
+log = logging.getLogger(__name__)
 
 
 def provide(sources: Iterable[str], cache: str, folder: str, key: str) -> list[str]:
@@ -72,18 +80,19 @@ def _cached_path(url: str, cache: str, where: str) -> str:
     path = local_path(file.path)
     content = _digest(path) if path is not None else f"{file.path}\0{file.size}\0{file.stamp}"
     name = os.path.basename(file.path)
-    with _locked(cache, content) as folder:
-        target = folder / (plain(name) if name.endswith(ARCHIVES) else name)
-        if not target.exists():
-            _fetch(file.path, file.size, str(folder / f".{name}"))
-            if name.endswith(ARCHIVES):
-                unpack(str(folder / f".{name}"), str(target))
-                (folder / f".{name}").unlink()
-            else:
-                (folder / f".{name}").rename(target)
+
+    def bring(target: Path) -> None:
+        draft = target.with_name(f".{name}")
+        _fetch(file.path, file.size, str(draft))
+        if name.endswith(ARCHIVES):
+            unpack(str(draft), str(target))
+            draft.unlink()
+        else:
+            draft.rename(target)
         if target.is_file():
             target.chmod(0o755)  # as YARN has it: stores keep no modes, and it may be a program
-    return str(target)
+
+    return str(_brought(cache, content, plain(name) if name.endswith(ARCHIVES) else name, bring))
 
 
 def _cached_folder(listing: Listing, cache: str, name: str) -> str:
@@ -91,13 +100,55 @@ def _cached_folder(listing: Listing, cache: str, name: str) -> str:
     from trainmaster.data.staging import download
 
     rows = [f"{file.path}\0{file.size}\0{file.stamp}" for file in listing.files]
-    with _locked(cache, "\n".join(rows)) as folder:
-        download(listing, str(folder / name))
+
+    def bring(target: Path) -> None:
+        download(listing, str(target))
         if local_path(listing.prefix) is None:  # as above
-            for path in (folder / name).rglob("*"):
+            for path in target.rglob("*"):
                 if path.is_file():
                     path.chmod(0o755)
-    return str(folder / name)
+
+    return str(_brought(cache, "\n".join(rows), name, bring))
+
+
+def _brought(cache: str, content: str, name: str, bring: Callable[[Path], None]) -> Path:
+    """Return the path of this content in the cache, brought where it is not there whole."""
+    with _locked(cache, content) as folder:
+        target, note = folder / name, folder / f".{name}.{_SIZES}"
+        if not _is_whole(target, note):
+            fresh, aside = folder / f".{name}.fresh", folder / f".{name}.damaged"
+            remove(str(fresh))
+            bring(fresh)
+            if os.path.lexists(target):  # programs that run may use it until then
+                log.warning("%s was not sure to be whole, and is replaced", target)
+                remove(str(aside))
+                target.rename(aside)
+            fresh.rename(target)
+            documents.write(note, _sizes(target))
+            remove(str(aside))
+    return target
+
+
+def _is_whole(target: Path, note: Path) -> bool:
+    """Tell whether the files that were brought have their sizes. There may be more, like bytecode."""
+    try:
+        return documents.read(note).items() <= _sizes(target).items()
+    except (FileNotFoundError, Damaged):
+        return False
+
+
+def _sizes(target: Path) -> dict[str, int]:
+    """Return the sizes of a file, or of all files in a folder, by their paths in it. Raises FileNotFoundError."""
+    if not target.is_dir():
+        return {"": target.stat().st_size}
+    sizes = {}
+    for folder, _, names in os.walk(target):
+        for name in names:
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                sizes[os.path.relpath(path, target)] = status.st_size
+    return sizes
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ the caller hands in: what had been read of the inputs before the first byte of t
 A set holds the path as it was at one moment: a file that changes while it is sent is sent again, until a last look
 finds everything as it was sent. A path that changes too often for that gives no set this time (`Unsettled`).
 
-A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over, and told. Where the files
-are states of `runtime.checkpoint`, a set of which older states alone are damaged is restored without these.
-Restoring checks the digests too. The path is replaced by renames, so it holds the old or the new. Times of change are
-put back, for programs look for their newest file by them.
+A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over, and named in a warning,
+both when a set is restored and when the next one is stored. A damaged manifest does not say which bytes are its own: while it is among
+the newest, no bytes are removed, so that it can be brought back. Where the files are states of `runtime.checkpoint`, a set of which older
+states alone are damaged is restored without these. Restoring checks the digests too. The path is replaced by renames, so it holds the old
+or the new. Times of change are put back, for programs look for their newest file by them.
 
 The master names the set to restore; the agents store sets, and the master may be cut off from them. So `prune` removes old
 sets only up to one that the master is known to have heard of. One task may remove a set while another stores one that refers
@@ -32,7 +33,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -44,7 +45,8 @@ from trainmaster.data.outputs import folder_of
 from trainmaster.data.store.stores import Store, store_for
 from trainmaster.data.store.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
 from trainmaster.data.store.trees import Leaf, Tree, remove, scan
-from trainmaster.log.storage import storage_failed, write_all
+from trainmaster.log.documents.files import damaged, parse
+from trainmaster.log.storage import Damaged, storage_failed, write_all
 
 VERSION = "1.0"
 _FILES = "files"
@@ -55,7 +57,7 @@ _WAIT = 0.05  # s between two looks whether another task has finished restoring
 _NO_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # a folder of NFS, for one: flock(2)
 
 
-class _Damaged(StorageFailed):
+class _LostFile(StorageFailed):
     """A file of a set, `path`, is not what was stored; `why` says so."""
 
     path = why = ""
@@ -97,7 +99,7 @@ class Set:
     @property
     def manifest(self) -> str:
         """Return the name of the manifest in the store."""
-        return f"{self.number:08}.json"
+        return _manifest(self.number)
 
     def report_fields(self) -> dict[str, Any]:
         """Return the fields of a report."""
@@ -120,12 +122,16 @@ def save_set(
     whole: Callable[[], bool] = lambda: True,
     tell: Tell | None = None,
     stop: threading.Event | None = None,
+    tell_fault: Callable[[str], None] = lambda fault: None,
 ) -> Set | None:
-    """Store what is at `path` as the next set. Return None where nothing is there, or where the newest set holds the same. `whole` is asked
-    once all was sent: False where the path, though it is still, is no whole set. Raises Unsettled.
+    """Store what is at `path` as the next set. Return None where nothing is there, or where the newest set is whole and holds the same.
+
+    `whole` is asked once all was sent: False where the path, though it is still, is no whole set. `tell_fault` gets the words for each
+    damaged manifest that is passed over. Raises Unsettled.
     """
     store = store_for(url)
-    return retried("store a checkpoint", url, lambda: _save(store, path, (task, attempt, marks), whole, tell, stop))
+    by = (task, attempt, marks)
+    return retried("store a checkpoint", url, lambda: _save(store, path, by, whole, (tell, stop), tell_fault))
 
 
 def prune(url: str, known: Set, keep: int) -> None:
@@ -180,7 +186,7 @@ def restore(
         try:
             _put_back(store, checkpoint, path, tell, stop)
             break
-        except _Damaged as error:
+        except _LostFile as error:
             rest = _without_states(checkpoint, {error.path})
             if rest is None:
                 raise
@@ -194,18 +200,19 @@ def restore(
 
 
 def _save(
-    store: Store, path: str, by: tuple[str, int, Any], whole: Callable[[], bool], tell: Tell | None, stop: threading.Event | None
+    store: Store, path: str, by: tuple[str, int, Any], whole: Callable[[], bool], caller: tuple[Tell | None, threading.Event | None],
+    tell_fault: Callable[[str], None],
 ) -> Set | None:  # fmt: skip
     tree = scan(path, keep_links=True)
     if tree is None or not (tree.leaves or tree.folders):
         return None
     numbers = _numbers(store)
-    previous = next((checkpoint for n in reversed(numbers) if (checkpoint := _read(store, n))), None)
+    previous = next(_readable(store, reversed(numbers), tell_fault), None)
     known = {file.path: file for file in previous.files} if previous is not None else {}
-    if previous is not None and _is_same(tree, previous):
+    if previous is not None and _is_same(tree, previous) and _is_whole(store, previous):
         return None
     folder = f"{_FILES}/{folder_of(by[0])}.{by[1]}.{secrets.token_hex(4)}"
-    flow = Flow(tree.size, tell, stop)
+    flow = Flow(tree.size, *caller)
     sent: dict[str, Stored] = {}
     try:
         for _ in range(_LOOKS):
@@ -294,18 +301,23 @@ def _prune(store: Store, known: Set, keep: int) -> None:
     """Remove the manifests first, then the bytes that no manifest refers to. Bytes that no set ever had are removed only for this writer's
     own task, since those of another may be on their way.
     """
-    numbers = [n for n in _numbers(store) if n <= known.number][: -max(keep, 1)]
-    old = [checkpoint for n in numbers if (checkpoint := _read(store, n))]
-    for checkpoint in old:
-        store.remove(checkpoint.manifest)
-    kept = [checkpoint for n in _numbers(store) if (checkpoint := _read(store, n))]
+    numbers = [n for n in _numbers(store) if n <= known.number]
+    newest_sets = [checkpoint.number for checkpoint in _readable(store, reversed(numbers))][: max(keep, 1)]
+    gone = [n for n in numbers if n < newest_sets[-1]] if newest_sets else []
+    old = [*_readable(store, gone)]
+    for number in gone:
+        store.remove(_manifest(number))
+    numbers = _numbers(store)
+    kept = [*_readable(store, numbers)]
+    if len(kept) < len(numbers):
+        return
     needed = {file.at for checkpoint in kept for file in checkpoint.files}
     for place in {file.at for checkpoint in old for file in checkpoint.files if file.at} - needed:
         store.remove(place)
     folders = {"/".join(place.split("/")[:2]) for place in needed if place}
     for entry in store.entries(_FILES):
-        task, _, number = entry.name.rpartition(".")[0].rpartition(".")
-        own = task == folder_of(known.task) and number.isdigit() and int(number) <= known.attempt
+        task, _, attempt = entry.name.rpartition(".")[0].rpartition(".")
+        own = task == folder_of(known.task) and attempt.isdigit() and int(attempt) <= known.attempt
         if own and f"{_FILES}/{entry.name}" not in folders:
             store.remove(f"{_FILES}/{entry.name}")
 
@@ -403,8 +415,8 @@ def _swap_in(fresh: str, path: str) -> None:
     remove(old)
 
 
-def _lost_error(store: Store, number: int, why: str, path: str = "") -> _Damaged:
-    failure = _Damaged(
+def _lost_error(store: Store, number: int, why: str, path: str = "") -> _LostFile:
+    failure = _LostFile(
         f"checkpoint set {number} cannot be restored: {why}",
         place=store.url,
         mend="keep others from changing what is there",
@@ -423,11 +435,39 @@ def _numbers(store: Store) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def _manifest(number: int) -> str:
+    """Return the name of a set's manifest in the store."""
+    return f"{number:08}.json"
+
+
+def _readable(
+    store: Store, numbers: Iterable[int], tell_fault: Callable[[str], None] = lambda fault: None
+) -> Iterator[Set]:
+    """Yield the sets whose manifests can be read. `tell_fault` gets the words for each that is damaged."""
+    for number in numbers:
+        try:
+            checkpoint = _read(store, number)
+        except Damaged as error:
+            tell_fault(f"checkpoint set {number} is passed over: {error.message}")
+            continue
+        if checkpoint is not None:
+            yield checkpoint
+
+
 def _read(store: Store, number: int) -> Set | None:
-    content = store.get(f"{number:08}.json")
-    if not content:
+    """Return a set; None where it was removed. Raises Damaged."""
+    content = store.get(_manifest(number))
+    if content is None:
         return None
-    manifest = json.loads(content)
+    path = f"{store.url}/{_manifest(number)}"
+    manifest = parse(content, path)
+    try:
+        return _set_of(store, number, manifest)
+    except (KeyError, TypeError, ValueError):
+        raise damaged(path, content) from None
+
+
+def _set_of(store: Store, number: int, manifest: Mapping[str, Any]) -> Set:
     if int(str(manifest["v"]).partition(".")[0]) > int(VERSION.partition(".")[0]):
         raise StorageFailed(
             f"checkpoint set {number} is of version {manifest['v']}, and {VERSION} is the newest known here",
@@ -474,8 +514,8 @@ def _usable(store: Store, number: int) -> tuple[Set | None, list[str]]:
     """Return what can be restored of a set, None for nothing, and the words for each damage."""
     try:
         checkpoint = _read(store, number)
-    except (ValueError, KeyError, TypeError):
-        return None, [f"{number:08}.json is cut short, or no manifest"]
+    except Damaged as error:
+        return None, [error.message]
     if checkpoint is None:
         return None, []
     damages = _damages(store, checkpoint)

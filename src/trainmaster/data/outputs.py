@@ -4,7 +4,7 @@
     <url>/_temporary/commits/<role>-<index>.json       the claim: which attempt commits for the task, which files, and whether it is done
     <url>/<role>-<index>/...                           the output (layout: task), or <url>/... (layout: flat)
     <url>/_SUCCESS                                     JSON, written last: every file of the output with its size
-    <url>/_partial/...                                 the files that finished tasks of a failed job had committed
+    <url>/_partial/<job>/...                           the files that finished tasks of a failed job had committed; they stay for the user
 
 The claim is created exclusively, so of two attempts one commits, even where both believe that they may. The claim holds the
 list of files, so that whoever finishes an interrupted commit needs nothing else. Committing twice changes nothing, not even
@@ -19,6 +19,10 @@ written down and `_SUCCESS` is removed, so that no reader takes a mixture for th
 new ones are put in place, and `_SUCCESS` is written. Each step may be done twice: whoever finds the switch begun goes on
 with it, and where nobody did, a later job removes what it left. The folder of a task that commits is replaced whole; other
 files that nobody listed are left alone.
+
+A task may commit in *parts*, each of which counts from the moment when the master has logged it, whatever becomes of its attempt. A part
+is uploaded, claimed and put in place as a task is, under a name of its own, `<role>-<index>.<attempt>.<part>`; nobody takes over its
+claim. With the layout `flat`, the files of a part whose names others have too go into the folder of that name.
 """
 
 from __future__ import annotations
@@ -36,11 +40,13 @@ from trainmaster.core.spec.job import Output
 from trainmaster.data.store.stores import Store, remove_empty, store_for
 from trainmaster.data.store.transfer import Flow, Tell, retried, safe_path
 from trainmaster.data.store.trees import Leaf, Tree, scan, unchanged
+from trainmaster.log.documents.files import damaged, parse
 
 VERSION = "1.0"
 TEMPORARY, PARTIAL, SUCCESS = "_temporary", "_partial", "_SUCCESS"
 _COMMITS = f"{TEMPORARY}/commits"
 _SWITCH = f"{TEMPORARY}/switch.json"
+_REMOVE = "see what is in the output; what is not wanted goes, with this file, and then: submit again"  # where such a list is damaged
 _REPEATS = 3  # times a file that changes while it is read is sent again
 _MEETINGS = 3  # times that a commit may be disturbed by another call for it
 
@@ -53,7 +59,9 @@ class CommitRefused(EngineFailed):
 
 @attrs.frozen(slots=True)
 class _Claim:
-    """The claim of the attempt that commits for a task. `files`: path -> size. `instead`: the id of the claim that it replaced, or ""."""
+    """The claim of the attempt that commits for a task, or of a part. `files`: path -> size. `instead`: the id of the claim that it
+    replaced, or "". `apart`: of the layout `flat`, and its files go into a folder of their own.
+    """
 
     job: str
     attempt: int
@@ -61,11 +69,21 @@ class _Claim:
     files: dict[str, int]
     done: bool = False
     instead: str = ""
+    apart: bool = False
 
 
 def folder_of(task: str) -> str:
     """Return a task's name, as in `worker:0`, as the name of a folder."""
     return task.replace(":", "-")
+
+
+def part_of(task: str, attempt: int, part: int) -> str:
+    """Return the name under which a part is committed, in the place of a task's."""
+    return f"{task}.{attempt}.{part}"
+
+
+def is_part(task: str) -> bool:
+    return "." in task.rpartition(":")[2]
 
 
 def attempt_id(job: str, task: str, attempt: int) -> str:
@@ -80,22 +98,26 @@ def upload(
     task: str,
     attempt: int,
     *,
+    kept: Mapping[str, Leaf] | None = None,
     tell: Tell | None = None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Upload the file or directory `source` beside the output's place.
+    """Upload the file or directory `source` beside the output's place, without the files that earlier parts have `kept`.
 
-    Returns {files, bytes, id} for `commit`, and `left_out`, {path: why}, where anything could not be stored. Files that an earlier
-    call for the same attempt has uploaded are not sent again. Where there is no `source`, and not all tasks must write the output, it
-    returns an upload without an id, of no files. Raises FileNotFoundError where all must, and BadInput where `source` is a link that leads
-    elsewhere.
+    Returns {files, bytes, id} for `commit`, of a part the `leaves` that it has, and `left_out`, {path: why}, of what was not stored.
+    Files that an earlier call for the same attempt has uploaded are not sent again. Where there is no `source`, and not all tasks must
+    write the output, or a part is uploaded, it returns an upload without an id, of no files. Raises FileNotFoundError where all must,
+    BadInput where `source` is a link that leads elsewhere, and StorageFailed where a file of an earlier part was changed or renamed.
     """
     store = output_store(output)
     upload_id = attempt_id(job, task, attempt)
     tree = scan(source)
     if tree is None:
-        if _options(output).required == "all":
+        if _options(output).required == "all" and not is_part(task):
             raise FileNotFoundError(source)
+        return {"files": 0, "bytes": 0}
+    tree = _without(tree, kept or {})
+    if is_part(task) and not tree.leaves:
         return {"files": 0, "bytes": 0}
     folder = f"{TEMPORARY}/{upload_id}/{folder_of(task)}"
     present = {file.path: file.size for file in store.files(folder)}
@@ -103,10 +125,31 @@ def upload(
     upload_leaves(store, folder, tree, leaves, Flow(sum(leaf.size for leaf in leaves), tell, stop))
     placed = {file.path.removeprefix(f"{folder}/"): file.size for file in store.files(folder)}
     size = sum(placed.get(path, 0) for path in tree.leaves)  # not of the first look: a file may have grown meanwhile
-    kept = _keep_folders(store, folder, tree, _options(output).layout)
-    left_out = tree.left_out | ({} if kept else dict.fromkeys(tree.folders, "an empty folder"))
     report: dict[str, Any] = {"files": len(tree.leaves), "bytes": size, "id": upload_id}
+    if is_part(task):  # folders that are still empty may be filled
+        return {**report, "leaves": tree.leaves} | ({"left_out": tree.left_out} if tree.left_out else {})
+    has_folders = _keep_folders(store, folder, tree, _options(output).layout)
+    left_out = tree.left_out | ({} if has_folders else dict.fromkeys(tree.folders, "an empty folder"))
     return report | ({"left_out": left_out} if left_out else {})
+
+
+def _without(tree: Tree, kept: Mapping[str, Leaf]) -> Tree:
+    """Return the tree without the files that are in parts. Raises StorageFailed where one of those was changed, or has another name now."""
+    was = {(leaf.inode, leaf.version) for leaf in kept.values()}
+    for path, leaf in tree.leaves.items():
+        why = ""
+        if path in kept and leaf.version != kept[path].version:
+            why = "has changed since it was committed"
+        elif path not in kept and leaf.inode and (leaf.inode, leaf.version) in was:
+            why = "was committed under another name"
+        if why:
+            raise StorageFailed(
+                f"{path} {why}",
+                place=tree.at(path),
+                mend="begin new files after each commit, and leave those before it as they are",
+                anchor="commit-refused",
+            )
+    return attrs.evolve(tree, leaves={path: leaf for path, leaf in tree.leaves.items() if path not in kept})
 
 
 def _keep_folders(store: Store, folder: str, tree: Tree, layout: str) -> bool:
@@ -152,25 +195,56 @@ def commit(
     `uploaded`: what `upload` returned. Returns {files, bytes, id}. Raises CommitRefused where another attempt has committed, where
     something else is in the place, or (layout: flat) another task wrote equal names.
     """
-    store = output_store(output)
+    return _commit_upload(output_store(output), _options(output), uploaded, job, task, attempt)
+
+
+def commit_parts(
+    output: Output | Mapping[str, Any], parts: Iterable[tuple[str, int, Mapping[str, Any]]], job: str
+) -> dict[str, Any]:
+    """Put parts, (name, attempt, what `upload` returned), in their places, as `commit` does. Return name -> what that returns."""
+    store, options = output_store(output), _options(output)
+    return {part: _commit_upload(store, options, uploaded, job, part, attempt) for part, attempt, uploaded in parts}
+
+
+def _commit_upload(
+    store: Store, options: _Options, uploaded: Mapping[str, Any], job: str, task: str, attempt: int
+) -> dict[str, Any]:
     if "id" not in uploaded and uploaded.get("files") == 0:
         return dict(uploaded)  # the task wrote nothing, and need not
     if "id" not in uploaded:
         problem = f"attempt {attempt} of {task} has uploaded nothing that could be committed"
         raise StorageFailed(problem, place=store.url, anchor="commit-refused")
     mine = _Claim(job, attempt, uploaded["id"], {})
-    claim = retried("commit an output", store.url, lambda: _commit(store, _options(output), uploaded, task, mine))
+    claim = retried("commit an output", store.url, lambda: _commit(store, options, uploaded, task, mine))
     return {"files": len(claim.files), "bytes": sum(claim.files.values()), "id": claim.id}
 
 
-def finish(output: Output | Mapping[str, Any], committed: Mapping[str, Any], job: str, succeeded: bool) -> None:
-    """End a job's output: write `_SUCCESS` over the files of the tasks in `committed`, or move all of them to `_partial`.
+def finish(
+    output: Output | Mapping[str, Any],
+    committed: Mapping[str, Any],
+    job: str,
+    succeeded: bool,
+    parts: Iterable[tuple[str, int, Mapping[str, Any]]] = (),
+) -> None:
+    """End a job's output: write `_SUCCESS` over the files of the tasks in `committed` and of all `parts`, or move them to `_partial`.
 
-    `_temporary` is removed. A second call changes nothing.
+    `parts`: (name, attempt, what `upload` returned); those that nobody has put in their place yet are. `_temporary` is removed. A second
+    call changes nothing.
     """
     store = output_store(output)
     written = {task: report for task, report in committed.items() if "id" in report}
+    # An earlier call may have set apart those of a failed job.
+    written |= commit_parts(
+        output,
+        (row for row in parts if "id" in row[2] and (succeeded or not _is_gone(store, row[0], row[2]))),
+        job,
+    )
     retried("finish an output", store.url, lambda: _finish(store, _options(output), written, job, succeeded))
+
+
+def _is_gone(store: Store, part: str, uploaded: Mapping[str, Any]) -> bool:
+    """Tell whether neither the files of a part nor its claim wait any more."""
+    return _read_claim(store, part) is None and not store.files(f"{TEMPORARY}/{uploaded['id']}")
 
 
 # -- committing --
@@ -181,9 +255,10 @@ class _Options:
     layout: str
     overwrite: bool
     required: str
+    done: dict[str, _Claim] = attrs.field(factory=dict)  # claims that are done, as they were read: they change no more
 
-    def target(self, task: str) -> str:
-        return "" if self.layout == "flat" else f"{folder_of(task)}/"
+    def target(self, task: str, is_apart: bool = False) -> str:
+        return "" if self.layout == "flat" and not is_apart else f"{folder_of(task)}/"
 
 
 def _options(output: Output | Mapping[str, Any]) -> _Options:
@@ -198,8 +273,11 @@ def output_store(output: Output | Mapping[str, Any]) -> Store:
 
 def _commit(store: Store, options: _Options, uploaded: Mapping[str, Any], task: str, mine: _Claim) -> _Claim:
     claim = _take_claim(store, options, uploaded, task, mine)
-    if options.layout == "flat" and not claim.done:
-        _refuse_equal_names(store, task, claim)
+    if options.layout == "flat" and not (claim.done or claim.apart):
+        own = _with_own_names(store, options, task, claim)
+        if own != claim:
+            claim = own
+            _write_claim(store, task, claim)
     return _promise(store, task, claim) if options.overwrite else _place(store, options, task, claim)
 
 
@@ -320,9 +398,9 @@ def _new_claim(
         )
     claim = attrs.evolve(mine, files=files, instead="" if existing is None else existing.id)
     if options.layout == "flat":
-        _refuse_equal_names(store, task, claim)
+        claim = _with_own_names(store, options, task, claim)
     if not (options.overwrite or claim.instead):
-        _refuse_strangers(store, options.target(task), files)
+        _refuse_strangers(store, options.target(task, claim.apart), files)
     return claim
 
 
@@ -346,10 +424,19 @@ def _refuse_strangers(store: Store, target: str, files: Mapping[str, int]) -> No
         )
 
 
-def _refuse_equal_names(store: Store, task: str, claim: _Claim) -> None:
-    """Withdraw the claim where another task wrote equal names. Every task claims before it looks, so at least one of two sees the other."""
-    for other, theirs in _claims(store).items():
-        if other != task and theirs.job == claim.job and (equal := sorted(claim.files.keys() & theirs.files.keys())):
+def _with_own_names(store: Store, options: _Options, task: str, claim: _Claim) -> _Claim:
+    """Return the claim, apart where it or another with an equal name is of a part. Raises CommitRefused for the names of two tasks.
+
+    Every task claims before it looks, so at least one of two sees the other.
+    """
+    claims = _claims(store, options.done)
+    options.done.update({other: theirs for other, theirs in claims.items() if theirs.done})
+    for other, theirs in claims.items():
+        if other == task or theirs.job != claim.job or theirs.apart:
+            continue
+        if equal := sorted(claim.files.keys() & theirs.files.keys()):
+            if is_part(task) or is_part(other):
+                return attrs.evolve(claim, apart=True)
             store.remove(_claim_path(task))
             raise CommitRefused(
                 f"{other} and {task} both wrote {equal[0]}",
@@ -357,10 +444,11 @@ def _refuse_equal_names(store: Store, task: str, claim: _Claim) -> None:
                 mend="say layout: task, or name one task that writes it: from:",
                 anchor="equal-names",
             )
+    return claim
 
 
 def _put_in_place(store: Store, options: _Options, task: str, claim: _Claim) -> None:
-    source, target = f"{TEMPORARY}/{claim.id}/{folder_of(task)}", options.target(task)
+    source, target = f"{TEMPORARY}/{claim.id}/{folder_of(task)}", options.target(task, claim.apart)
     replace = options.overwrite or bool(claim.instead)
     if store.renames and target:
         if store.exists(source):
@@ -385,7 +473,7 @@ def _put_in_place(store: Store, options: _Options, task: str, claim: _Claim) -> 
 
 
 def _is_in_place(store: Store, options: _Options, task: str, claim: _Claim) -> bool:
-    files = {name: store.look(options.target(task) + name) for name in claim.files}
+    files = {name: store.look(options.target(task, claim.apart) + name) for name in claim.files}
     return all(file is not None and file.size == claim.files[name] for name, file in files.items())
 
 
@@ -415,7 +503,7 @@ def _move_file(store: Store, source: str, target: str, replace: bool) -> None:
 def _switch(store: Store, options: _Options, claims: Mapping[str, _Claim]) -> None:
     """Replace an earlier output by what the tasks have committed."""
     new = {path for task, claim in claims.items() for path in _paths(options, task, claim)}
-    old = listed(store) | set(json.loads(store.get(_SWITCH) or b"[]"))
+    old = listed(store) | _switched(store)
     store.put(_SWITCH, json.dumps(sorted(old | new)).encode())
     store.remove(SUCCESS)
     for path in sorted(old - new):
@@ -423,6 +511,17 @@ def _switch(store: Store, options: _Options, claims: Mapping[str, _Claim]) -> No
         remove_empty(store, path)
     for task, claim in claims.items():
         _put_in_place(store, options, task, claim)
+
+
+def _switched(store: Store) -> set[str]:
+    """Return the files of old and new that an interrupted switch has noted. Raises Damaged."""
+    content = store.get(_SWITCH)
+    if content is None:
+        return set()
+    try:
+        return {_checked_path(path) for path in json.loads(content)}
+    except (ValueError, TypeError, AttributeError):
+        raise damaged(f"{store.url}/{_SWITCH}", content, _REMOVE) from None
 
 
 def listed(store: Store) -> set[str]:
@@ -443,18 +542,19 @@ def _write_success(store: Store, options: _Options, claims: Mapping[str, _Claim]
 
 
 def _read_success(store: Store) -> dict[str, Any]:
-    """Return the content of `_SUCCESS`; {} where there is none, or one that is not ours."""
-    with contextlib.suppress(ValueError):
-        if isinstance(success := json.loads(store.get(SUCCESS) or b""), dict) and "v" in success:
-            return success
-    return {}
+    """Return the content of `_SUCCESS`; {} where there is none, or it is not ours: Hadoop writes an empty one. Raises Damaged."""
+    content = (store.get(SUCCESS) or b"").strip()
+    if not content.startswith(b"{"):
+        return {}
+    success = parse(content, f"{store.url}/{SUCCESS}", _REMOVE)
+    return success if "v" in success else {}
 
 
 def _commits(store: Store, committed: Iterable[str], job: str) -> dict[str, _Claim]:
     """Return the claims of the tasks that have committed, in order. Raises StorageFailed where one of them has not."""
     claims = _claims(store)
     commits = {}
-    for task in sorted(committed, key=lambda task: (task.partition(":")[0], int(task.partition(":")[2] or 0))):
+    for task in sorted(committed, key=_place_in_order):
         claim = claims.get(task)
         if claim is None or claim.job != job or not claim.done:
             problem = f"the output of {task} is not committed"
@@ -463,14 +563,21 @@ def _commits(store: Store, committed: Iterable[str], job: str) -> dict[str, _Cla
     return commits
 
 
+def _place_in_order(task: str) -> tuple[str, list[int]]:
+    role, _, numbers = task.partition(":")
+    return role, [int(number) for number in numbers.split(".") if number]
+
+
 def _paths(options: _Options, task: str, claim: _Claim) -> dict[str, int]:
     """Return the path of each file of the claim in the output, with its size."""
-    return {options.target(task) + name: size for name, size in claim.files.items()}
+    target = options.target(task, claim.apart)
+    return {target + name: size for name, size in claim.files.items()}
 
 
 def _set_apart(store: Store, options: _Options, task: str, claim: _Claim) -> None:
     """Move what a task has committed to `_partial`; where its commit was interrupted, remove the files that are in place."""
-    target, uploaded = options.target(task), f"{TEMPORARY}/{claim.id}/{folder_of(task)}/"
+    target, uploaded = options.target(task, claim.apart), f"{TEMPORARY}/{claim.id}/{folder_of(task)}/"
+    partial = f"{PARTIAL}/{claim.job}/{target}"
     place = uploaded if options.overwrite else target
     if not claim.done:
         for name in () if options.overwrite else claim.files:
@@ -479,13 +586,13 @@ def _set_apart(store: Store, options: _Options, task: str, claim: _Claim) -> Non
         return
     if store.renames and target:
         if store.exists(place.rstrip("/")):
-            store.remove(f"{PARTIAL}/{folder_of(task)}")
-            store.move(place.rstrip("/"), f"{PARTIAL}/{folder_of(task)}")
+            store.remove(partial.rstrip("/"))
+            store.move(place.rstrip("/"), partial.rstrip("/"))
         return
     for name in claim.files:
         if store.exists(place + name):
-            store.remove(f"{PARTIAL}/{target}{name}")
-            store.move(place + name, f"{PARTIAL}/{target}{name}")
+            store.remove(partial + name)
+            store.move(place + name, partial + name)
             remove_empty(store, place + name)
 
 
@@ -493,19 +600,27 @@ def _claim_path(task: str) -> str:
     return f"{_COMMITS}/{folder_of(task)}.json"
 
 
-def _claims(store: Store) -> dict[str, _Claim]:
-    """Return the claims: task -> its claim."""
-    claims = {}
+def _claims(store: Store, known: Mapping[str, _Claim] | None = None) -> dict[str, _Claim]:
+    """Return the claims: task -> its claim. Those that are `known` are not read again."""
+    claims = dict(known or {})
     for entry in store.entries(_COMMITS):
         role, _, index = entry.name.removesuffix(".json").rpartition("-")
-        if entry.name.endswith(".json") and (claim := _read_claim(store, f"{role}:{index}")) is not None:
-            claims[f"{role}:{index}"] = claim
+        task = f"{role}:{index}"
+        if entry.name.endswith(".json") and task not in claims and (claim := _read_claim(store, task)) is not None:
+            claims[task] = claim
     return claims
 
 
 def _read_claim(store: Store, task: str) -> _Claim | None:
-    content = store.get(_claim_path(task))
-    return None if content is None else _Claim(**json.loads(content))
+    """Return the claim for a task's output; None where nobody has claimed it. Raises Damaged: who has, and which files, only it tells."""
+    path = _claim_path(task)
+    content = store.get(path)
+    if content is None:
+        return None
+    try:
+        return _Claim(**parse(content, f"{store.url}/{path}", _REMOVE))
+    except TypeError:
+        raise damaged(f"{store.url}/{path}", content, _REMOVE) from None
 
 
 def _write_claim(store: Store, task: str, claim: _Claim) -> None:

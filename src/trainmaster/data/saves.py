@@ -8,8 +8,8 @@ at which it was asked for, sent to all tasks, so that one name holds all of them
 sent, recognised by size and time of change. Before old saves are removed, the files that a kept save still refers to move
 into that save: every save that exists is complete. Another save may be made meanwhile. `prune` changes nothing of it: last
 of all it looks whether the new save refers to what should go, and leaves that to the next time. `save`, once its manifest
-is there, looks whether the files that it refers to are where they were, else it saves anew. Empty folders are in every
-save, where the store has folders.
+is there, looks whether the files that it refers to are where they were, else it saves anew. A save whose manifest is damaged is passed
+over: the next one sends all files. Empty folders are in every save, where the store has folders.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from trainmaster.data.outputs import folder_of, output_store, upload_leaves
 from trainmaster.data.store.stores import Store, remove_empty
 from trainmaster.data.store.transfer import Flow, Tell, retried
 from trainmaster.data.store.trees import Leaf, Tree, scan
+from trainmaster.log.documents.files import damaged, parse
+from trainmaster.log.storage import Damaged
 
 
 def save(
@@ -49,7 +51,7 @@ def save(
         return retried("save an output", store.url, lambda: _save(store, source, task, name, tell, stop))
     except BaseException:
         with contextlib.suppress(Exception):  # the storage may fail in this too
-            if not _read(store, name, task):  # else the same save was made before
+            if not _read_or_none(store, name, task):  # else the same save was made before
                 _discard(store, task, name)
         raise
 
@@ -83,13 +85,13 @@ def _save(
     if tree is None:
         return {"save": name, "files": 0, "bytes": 0}
     while True:  # again where the previous save was removed meanwhile; there are only so many of those
-        previous, known = _previous_save(store, name, task)
+        previous, known, damaged_lists = _previous_save(store, name, task)
         report, files = _send_changed(store, tree, task, name, known, (tell, stop))
-        current = _read(store, previous, task) if previous else {}
+        current = (_read_or_none(store, previous, task) or {}) if previous else {}
         if all(file["in"] == name or current.get(path) == file for path, file in files.items()):
-            left_out = tree.left_out | _keep_folders(store, tree, task, name)
+            left_out = tree.left_out | _keep_folders(store, tree, task, name) | damaged_lists
             return report | ({"left_out": left_out} if left_out else {})
-        store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
+        store.remove(_list_path(name, task))
 
 
 def _keep_folders(store: Store, tree: Tree, task: str, name: str) -> dict[str, str]:
@@ -101,10 +103,18 @@ def _keep_folders(store: Store, tree: Tree, task: str, name: str) -> dict[str, s
     return {}
 
 
-def _previous_save(store: Store, name: str, task: str) -> tuple[str, dict[str, Any]]:
-    """Return the task's newest save before this one, and its files; ("", {}) where there is none."""
-    names = (old for old in reversed(_names(store)) if old < name)
-    return next(((old, files) for old in names if (files := _read(store, old, task))), ("", {}))
+def _previous_save(store: Store, name: str, task: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """Return the task's newest save before this one that can be read, and its files ("", {} for none); and the damaged lists."""
+    passed_over: dict[str, str] = {}
+    for old in reversed([known for known in _names(store) if known < name]):
+        files = _read_or_none(store, old, task)
+        if files:
+            return old, files, passed_over
+        if files is None:
+            passed_over[_list_path(old, task)] = (
+                "the list of an earlier save, which is damaged: that save is passed over"
+            )
+    return "", {}, passed_over
 
 
 def _send_changed(
@@ -134,9 +144,13 @@ def _prune(store: Store, keep: int, newest: str) -> list[str]:
     done = [name for name in names if name <= newest]
     kept = [name for name in done if _tasks(store, name)][-max(keep, 1) :]
     gone = [name for name in done if name not in kept]
+    if any(
+        _read_or_none(store, name, task) is None for name in names if name not in gone for task in _tasks(store, name)
+    ):
+        return []  # a damaged list does not say which files of earlier saves are its own; they go once it is old itself
     for name in gone:  # from now on no new save can come to refer to it
         for task in _tasks(store, name):
-            store.remove(f"{save_folder(name)}/{folder_of(task)}.json")
+            store.remove(_list_path(name, task))
     for task in sorted({task for name in kept for task in _tasks(store, name)}) if gone else ():
         _take_over(store, gone, kept, task)
     needed = {
@@ -185,12 +199,30 @@ def _tasks(store: Store, name: str) -> list[str]:
     return [":".join(folder.rsplit("-", 1)) for folder in folders]
 
 
+def _list_path(name: str, task: str) -> str:
+    return f"{save_folder(name)}/{folder_of(task)}.json"
+
+
 def _read(store: Store, name: str, task: str) -> dict[str, Any]:
-    content = store.get(f"{save_folder(name)}/{folder_of(task)}.json")
-    files: dict[str, Any] = {} if content is None else json.loads(content)["files"]
+    """Return a task's files of a save; none where it has none. Raises Damaged."""
+    path = _list_path(name, task)
+    content = store.get(path)
+    if content is None:
+        return {}
+    files = parse(content, f"{store.url}/{path}").get("files")
+    if not isinstance(files, dict):
+        raise damaged(f"{store.url}/{path}", content)
     return files
+
+
+def _read_or_none(store: Store, name: str, task: str) -> dict[str, Any] | None:
+    """Return a task's files of a save; None where the list of them is damaged."""
+    try:
+        return _read(store, name, task)
+    except Damaged:
+        return None
 
 
 def _write(store: Store, name: str, task: str, files: Mapping[str, Any]) -> None:
     content = json.dumps({"v": "1.0", "task": task, "files": files}).encode()
-    store.put(f"{save_folder(name)}/{folder_of(task)}.json", content)
+    store.put(_list_path(name, task), content)

@@ -42,7 +42,10 @@ def list_input(source: Input | str, key: str = "") -> Listing:
         return Listing("records://", (File(source.location, count),) if count else ())
     if isinstance(source, Input):
         listings = [list_input(url, f"inputs.{source.name}.url") for url in source.urls]
-        return listings[0] if len(listings) == 1 else joined(listings)
+        listing = listings[0] if len(listings) == 1 else joined(listings)
+        if source.as_ == "list":
+            _require_one_line_each(listing, f"inputs.{source.name}.as: list")
+        return listing
     url = source
     place = local_path(url) or url
     try:
@@ -62,6 +65,15 @@ def list_input(source: Input | str, key: str = "") -> Listing:
             anchor="no-input",
         )
     return listing
+
+
+def _require_one_line_each(listing: Listing, place: str) -> None:
+    """Raise BadInput for a name that holds a line end: a program would read it as two names of a list."""
+    if broken := next((file.path for file in listing.files if "\n" in file.path), ""):
+        raise BadInput(
+            f"the name {broken!r} holds a line end, and a list has one name per line",
+            place=place, mend="rename that file, or use as: download, stream or shards", anchor="line-end",
+        )  # fmt: skip
 
 
 def _count(source: Input) -> int:

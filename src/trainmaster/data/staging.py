@@ -150,8 +150,14 @@ class _Journal:
         if os.path.exists(path):
             with open(path, "rb") as file:
                 for line in file:
-                    if line.endswith(b"\n"):  # the last may be cut where the writer died
+                    try:
                         name, size, stamp = json.loads(line)
+                    except (
+                        ValueError,
+                        TypeError,
+                    ):  # cut where the writer died, or damaged: the files that follow are fetched anew
+                        break
+                    if line.endswith(b"\n"):
                         self.stamps[name] = (size, stamp)
                         whole += len(line)
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
@@ -234,7 +240,7 @@ class _Fetch:
                 if os.path.lexists(old):
                     os.unlink(old)
             self.journal.note(self.name, size, stamp)
-        if os.path.exists(self.path):
+        if os.path.exists(self.path) and _size(self.path) == size:
             self._count(size)
             return True
         start = min(_size(part), size)

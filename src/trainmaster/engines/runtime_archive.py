@@ -77,9 +77,13 @@ def archive(folder: Path, known: str = "", without: Collection[str] = (), engine
     draft = Path(draft_of(str(place / "archive")))  # several threads may make the archive at once
     try:
         draft.write_bytes(content)
-        return draft.rename(place / f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz")
+        return draft.rename(place / _name(content))
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:32]}.tar.gz"
 
 
 def state(files: Sequence[tuple[str, str]]) -> str:
@@ -97,8 +101,11 @@ def files(without: Collection[str] = (), engine: str = DEFAULT) -> list[tuple[st
 
 
 def _existing_archive(place: Path) -> Path | None:
-    """Return the archive of a state and mark it as used now; None where there is none."""
+    """Return the archive of a state and mark it as used now; None where there is none, or only a damaged one, which is made again."""
     path = next(place.glob("*.tar.gz"), None)
+    if path is not None and path.name != _name(path.read_bytes()):
+        path.unlink(missing_ok=True)
+        return None
     if path is not None:
         with contextlib.suppress(FileNotFoundError):  # it is being removed: whoever reads it gets the error
             os.utime(place)  # its last use, for `tm prune`

@@ -85,8 +85,8 @@ def _theirs() -> dict[str, EntryPoint]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib
+    from trainmaster.core.nearest import meant
 
     known = sorted(known)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"the frameworks are: {', '.join(known)}"
+    near = meant(name, known, {"torch": "pytorch", "tf": "tensorflow", "keras": "tensorflow", "none": "generic"})
+    return f"did you mean {near}?" if near else f"the frameworks are: {', '.join(known)}"

@@ -7,6 +7,7 @@ Values are returned as written: `conf` resolves `${}`. Each property knows its f
 
 from __future__ import annotations
 
+import os
 import xml.parsers.expat
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainmaster.hadoop.errors import ConfError
 
 _INCLUDE, _FALLBACK = "include", "fallback"
 _FIELDS = ("name", "value", "final")
+_LONGEST = 1 << 20  # characters of a field; entities that are made of entities can stand for any number
 
 
 @attrs.frozen
@@ -32,6 +34,7 @@ def read(path: Path, within: tuple[Path, ...] = ()) -> Iterator[Property]:
 
     Raises ConfError for what cannot be read, naming file and line.
     """
+    path = Path(os.path.realpath(path))  # else a loop of files that name each other by other paths has no end
     if path in within:
         raise ConfError(f"{within[-1]} includes {path}, which includes it")
     try:
@@ -49,6 +52,8 @@ class _File:
         self._properties: list[Property] = []
         self._open: list[str] = []  # the elements that we are in
         self._fields: dict[str, str] = {}  # of the property that we are in
+        self._texts: list[str] = []  # of the field that we are in
+        self._size = 0  # characters of these
         self._line = 0  # where that property began
         self._includes: list[bool] = []  # for each include that we are in: whether its file was read
         self._parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
@@ -85,12 +90,21 @@ class _File:
             self._includes.append(self._is_skipped or self._include(attributes.get("href", "")))
         elif self._in_field:
             self._fields.pop(name, None)  # an empty element counts as none
+            self._texts, self._size = [], 0
 
     def _text(self, text: str) -> None:
         if self._in_field:
-            self._fields[self._open[-1]] = self._fields.get(self._open[-1], "") + text
+            self._texts.append(text)
+            self._size += len(text)
+            if self._size > _LONGEST:
+                raise ConfError(
+                    f"{self._place()}: a {self._open[-1]} of more than {_LONGEST} characters", "mend that line"
+                )
 
     def _end(self, _: str) -> None:
+        if self._in_field and self._texts:
+            self._fields[self._open[-1]] = "".join(self._texts)
+            self._texts = []
         name = self._open.pop()
         if name == _FALLBACK and self._includes:
             self._includes[-1] = True  # the missing file was made good

@@ -3,23 +3,36 @@
 Cores are those this process may run on, or fewer where a control group sets a quota. Memory is the machine's, or less where a control group
 limits it, minus a reserve for the system, the masters and the user's own session. Accelerators are NVIDIA's, as the driver lists them. A
 device on which any process computes counts as busy, whoever's it is, since sharing a device surprises both users. A device that the driver
-cannot describe is left out.
+cannot describe is left out. A driver that hangs is asked in one thread, however many wait for it, and nobody waits for long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import pwd
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from trainmaster.core.errors import EngineFailed
 from trainmaster.core.plain import Plain
 from trainmaster.host.limits import ancestry
 
 _RESERVE, _RESERVED_PART = 1 << 30, 20  # at most 1 GiB, at most a twentieth
+DRIVER_WITHIN = 20.0  # s for the driver to answer; a driver that wakes many sleeping devices takes several
+
+Devices = tuple[tuple[str, ...], frozenset[str]]
+
+
+class DriverSilent(EngineFailed):
+    """The driver of the accelerators does not answer."""
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -41,6 +54,11 @@ def machine(gpus: bool = True) -> Capacity:
 def cores() -> float:
     """Return the cores that this process may use, to a hundredth."""
     allowed = float(len(os.sched_getaffinity(0)))
+    return min([allowed, *(round(quota, 2) for _, quota in _quotas())])
+
+
+def _quotas() -> Iterator[tuple[Path, float]]:
+    """Yield the control groups that limit this process' use of cores, with the limit of each."""
     for folder in ancestry("cpu"):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()[:2]
@@ -49,8 +67,43 @@ def cores() -> float:
         else:
             continue
         if quota not in ("max", "-1"):
-            allowed = min(allowed, round(int(quota) / int(period), 2))
-    return allowed
+            yield folder, int(quota) / int(period)
+
+
+class IdleCores:
+    """Measures how many of the cores that this process may use nobody uses."""
+
+    def __init__(self) -> None:
+        self._before = self._look()
+
+    def since_last(self) -> float:
+        """Return the mean number of idle cores since the last call, or since this was made."""
+        before, self._before = self._before, self._look()
+        seconds = self._before[0] - before[0]
+        if seconds <= 0 or len(before) != len(self._before):
+            return 0.0
+        return min((now - then) / seconds for now, then in zip(self._before[1:], before[1:], strict=True))
+
+    @staticmethod
+    def _look() -> tuple[float, ...]:
+        """Return a clock, and the core-seconds that were idle by then: on the cores, and within each quota."""
+        cpus, tick = os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK")
+        clock, idle = time.monotonic(), 0
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *times = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cpus:
+                idle += int(times[3]) + int(times[4])  # idle, and waiting for a disk
+        return (clock, idle / tick, *(clock * quota - _used(folder) for folder, quota in _quotas()))
+
+
+def _used(folder: Path) -> float:
+    """Return the core-seconds that a control group has used."""
+    with contextlib.suppress(OSError):
+        for line in (folder / "cpu.stat").read_text().splitlines():
+            if line.startswith("usage_usec "):
+                return int(line.split()[1]) / 1e6
+        return int(_line(folder / "cpuacct.usage")) / 1e9
+    return 0.0
 
 
 def memory() -> int:
@@ -67,10 +120,39 @@ def _line(path: Path) -> str:
     return path.read_text().strip()
 
 
-def accelerators() -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the NVIDIA devices' ids, as CUDA_VISIBLE_DEVICES takes them, and the ids of those on which something computes now."""
+_question: tuple[float, Future[Devices]] | None = None  # the newest to the driver: when it was asked, and its answer
+_asking = threading.Lock()
+
+
+def accelerators() -> Devices:
+    """Return the NVIDIA devices' ids, as CUDA_VISIBLE_DEVICES takes them, and the ids of those on which something computes now. Raises
+    DriverSilent.
+    """
+    global _question
     if not (Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()):
         return (), frozenset()
+    with _asking:
+        if _question is None or _question[1].done():
+            _question = time.monotonic(), Future()
+            threading.Thread(target=_ask_driver, args=(_question[1],), name="driver", daemon=True).start()
+        began, answer = _question
+    try:
+        return answer.result(max(0.0, began + DRIVER_WITHIN - time.monotonic()))
+    except TimeoutError:
+        silent = time.monotonic() - began
+        raise DriverSilent(
+            f"the NVIDIA driver has not answered for {silent:.0f} s", mend="see whether nvidia-smi answers", anchor="devices"
+        ) from None  # fmt: skip
+
+
+def _ask_driver(answer: Future[Devices]) -> None:
+    try:
+        answer.set_result(_driver_devices())
+    except BaseException as error:  # noqa: BLE001  raised where it is waited for
+        answer.set_exception(error)
+
+
+def _driver_devices() -> Devices:
     import pynvml
 
     try:
@@ -146,3 +228,11 @@ def user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def login_name() -> str:
+    """Return the same, but as the user's environment has it, where it does (LOGNAME, USER), as systems without passwords take it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return user_name()

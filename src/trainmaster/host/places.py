@@ -52,7 +52,33 @@ def state_dir() -> Path:
         return Path(configured).absolute()
     if home := os.environ.get("XDG_STATE_HOME"):
         return Path(home).absolute() / "trainmaster"
-    return Path.home() / ".local" / "state" / "trainmaster"
+    return home_dir("TRAINMASTER_STATE_DIR") / ".local" / "state" / "trainmaster"
+
+
+def cache_dir() -> Path:
+    """Return `$XDG_CACHE_HOME/trainmaster`, else `~/.cache/trainmaster`; not created."""
+    folder = os.environ.get("XDG_CACHE_HOME")
+    return (Path(folder).absolute() if folder else home_dir("XDG_CACHE_HOME") / ".cache") / "trainmaster"
+
+
+def home_dir(instead: str) -> Path:
+    """Return the user's home directory. Raises BadInput where there is none; `instead` is the variable that makes it unnecessary."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise BadInput(
+            f"there is no home directory: HOME is not set, and user {os.getuid()} has no entry in /etc/passwd",
+            mend=f"set HOME, or {instead}",
+            anchor="no-home",
+        ) from None
+
+
+JOB_FILE, SITE_FILE, TOKEN_FILE, CERTIFICATE_FILE = (
+    "job.json",
+    "site.json",
+    "token",
+    "certificate",
+)  # in a job's directory
 
 
 def job_storage(job: str) -> Path:

@@ -89,12 +89,14 @@ def _below(root: int, children_of: Callable[[int], list[Process]]) -> list[Proce
 
 
 def send_group(group: int, number: int) -> bool:
-    """Signal a process group. Return False where it is empty. Raises ValueError for a number by which kill(2) means everybody."""
+    """Signal a process group. Return False where it is empty, or all in it is another user's. Raises ValueError for a number by which
+    kill(2) means everybody.
+    """
     if group <= 1:
         raise ValueError(f"{group} is no process group of a program")
     try:
         os.killpg(group, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 
@@ -138,7 +140,7 @@ async def wait_until_gone(select: Callable[[], list[Process]], within: float) ->
 
 
 async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
-    """SIGKILL everything below `root` until nothing is left. Return the processes that withstood it for `within` seconds.
+    """SIGKILL everything below `root` until nothing is left. Return those that withstood it for `within` seconds, as another user's do.
 
     Nothing is left where two looks in a row see nothing alive: who has forked and ended during one look hides its child from it.
     """
@@ -150,7 +152,8 @@ async def end_all(root: int, within: float = END_WITHIN) -> list[Process]:
             return alive
         was_empty = not alive
         for process in alive:
-            linux.send(process.pid, process.start, signal.SIGKILL)
+            with contextlib.suppress(PermissionError):
+                linux.send(process.pid, process.start, signal.SIGKILL)
         if alive:
             await ended(alive, min(remaining, _LOOK_AGAIN))
 

@@ -103,6 +103,19 @@ def living(job: str, *kinds: str) -> list[Mark]:
     return [entry for entry in marks(job) if (not kinds or entry.kind in kinds) and entry.process.alive]
 
 
+def enclosing_agent() -> tuple[str, Mark] | None:
+    """Return the job and the agent of the container that this process runs in, on this machine; None outside of all."""
+    if not (job := os.environ.get("TRAINMASTER_JOB", "")):
+        return None
+    agents = {(agent.process.pid, agent.process.start): agent for agent in living(job, AGENT)}
+    ancestor = linux.look(os.getpid()) if agents else None
+    while ancestor is not None:
+        if (agent := agents.get((ancestor.pid, ancestor.start))) is not None:
+            return job, agent
+        ancestor = linux.look(ancestor.parent)
+    return None
+
+
 def members(roots: Iterable[Process]) -> list[Process]:
     """Return the living processes among these roots and in their sessions and process groups."""
     ids = {root.pid for root in roots if (now := start_time(root.pid)) is None or now == root.start}

@@ -37,6 +37,7 @@ _KEY = re.compile(
     r"(?<![\w./-])(?<!--set )(?P<key>[a-z_]+(?:\.[\w-]+)*)"
     r"(?:: (?P<value>[\w.]+)(?=$|[,;.)]| or | and )|(?P<bare>:)(?=$|[,;)]))?(?![\w-])"
 )
+_OUR_FLAG = re.compile(r" \(--[a-z-]+\)")  # of `tm run`, behind its key
 _FIELDS: Mapping[type, set[str]] = {
     kind: {field.name.rstrip("_") for field in attrs.fields(kind)} for kind in (Job, Role, Input, Output)
 }
@@ -88,6 +89,7 @@ class Translation:
     def spoken(self, text: str, place: str = "") -> str:
         """Return advice with the keys of a job file in the words of this command line. `place`: the key that the advice is about."""
         about = tuple(place.partition(":")[0].split("."))
+        text = _OUR_FLAG.sub("", text)
         return _KEY.sub(lambda match: self._say_key(match, about), text).replace("set --set", "use --set")
 
     def _say_key(self, match: re.Match[str], about: Place) -> str:
@@ -313,15 +315,13 @@ def own_options(options: Sequence[tuple[str, Said]], engine: str) -> Options:
 
 def checked(translation: Translation) -> tuple[dict[str, Any], list[str]]:
     """Return the planned request as data, and as comments for the job file. Raises BadInput as submitting would; may ask the engine."""
-    from trainmaster.client.submit.preview import job_lines, preview
+    from trainmaster.client.submit.preview import preview, request_lines
 
     described = translation.described
     translation.check_inputs()
     request = preview(described.job, described.base, described.engine)
-    rows = list(job_lines(request))
-    return request, [
-        f"# {line}" for line in (f"tm run --engine {described.engine} job.yaml", *rows[rows.index("") + 1 :])
-    ]
+    rows = (f"tm run --engine {described.engine} job.yaml", *request_lines(request))
+    return request, [f"# {line}" for line in rows]
 
 
 def job_file(translation: Translation) -> str:

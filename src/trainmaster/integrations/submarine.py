@@ -7,7 +7,6 @@ Quicklink, YamlConfigFile of apache/submarine before 0.5.
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from trainmaster.client import tensorboard
 from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines import registry
+from trainmaster.host.machine import login_name
 from trainmaster.integrations import submarine_conf
 from trainmaster.integrations.dialect import (
     ENGINE,
@@ -351,7 +351,7 @@ class _Builder:
 
     def _checkpoints(self) -> str:
         """Return the directory for checkpoints, by default one of the user's on the cluster. A lone TensorBoard shows all jobs' there."""
-        jobs = location("submarine/jobs", self.engine, getpass.getuser())
+        jobs = location("submarine/jobs", self.engine, login_name())
         root = str(Path(jobs).absolute()) if registry.is_on_this_machine(self.engine) else jobs
         return self._path("checkpoint_path", f"{root}/{self.name}/checkpoint_path" if self.workers else root)
 

@@ -6,7 +6,6 @@ Facts: Hbox 1.8 (Client, HboxContainer).
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
 import shlex
@@ -21,6 +20,7 @@ from trainmaster.core.spec.job import HADOOP
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines.registry import is_on_this_machine
 from trainmaster.frameworks.xlearning import CLUSTER
+from trainmaster.host.machine import login_name
 from trainmaster.integrations.dialect import (
     ENGINE,
     VALUE,
@@ -116,7 +116,7 @@ class _Builder:
         self.table, self.repeated, self.engine = table, repeated, engine
         self.draft = Draft()
         self.always = Said("", "XLearning's way", False)
-        self.user = getpass.getuser()
+        self.user = login_name()
         self.name = "xlearning"
         self.kind = self._kind()
         self.command, self.command_setting = self._command(words)

@@ -79,22 +79,20 @@ async def follow(
                     if event is None:
                         if away:
                             yield Seen("synced")
-                        away, pause = False, _FIRST
+                        away = False
                         continue
+                    pause = _FIRST
                     change, obj = event
                     since = obj["metadata"]["resourceVersion"]
                     change_seen = known.update(obj, change == "DELETED") if change in _KINDS else None
                     if change_seen is not None:
                         yield change_seen
-        except Gone:
-            since = ""
         except KubeError as error:
             if not synced and _refused(error):
                 raise
-            if _too_old(error):
+            if isinstance(error, Gone) or _too_old(error):
                 since = ""
-                continue
-            if not away:
+            elif not away:
                 away = True
                 yield Seen("away", why=_words(error))
             await asyncio.sleep(pause * (0.5 + random.random() / 2))

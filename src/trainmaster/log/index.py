@@ -27,15 +27,17 @@ import attrs
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.machine.failure_words import error_line
+from trainmaster.core.states import ENDING, PENDING, RUNNING
+from trainmaster.log.documents.jobs import known_site, place_of
 from trainmaster.log.reader import Reader
-from trainmaster.log.storage import LocalStorage, Storage, local_path, place_of, storage_for
+from trainmaster.log.storage import Damaged, LocalStorage, Storage, local_path, storage_for
 
 JOBS = "jobs"
 INDEX = "index.json"
 UNSEEN = "unseen"  # in a job's directory: its cluster's report, where the job is over there and has no events that this machine sees
 END = "end.json"  # in a job's directory: its headline, once a command of this machine has seen its end
 BEGIN = 30.0  # seconds; a job younger than that may have no folder in its storage yet
-_VERSION = 3
+_VERSION = 4
 _PART = 500  # jobs of a first reading that are shown before it is done
 _LONGEST = 200  # characters of a job's name, and of other texts that its log gives
 _INDEX_EVERY = 30.0  # s between two writings of an index by one process
@@ -43,11 +45,11 @@ _INDEX_EVERY = 30.0  # s between two writings of an index by one process
 
 @attrs.frozen(slots=True)
 class Headline:
-    """One job in a list. Times are in seconds since 1970; `state` is waiting, running, ending or the final one, or that it was removed."""
+    """One job in a list. Times are in seconds since 1970; `state` is of LISTED_STATES."""
 
     id: str
     name: str = ""
-    state: str = "waiting"
+    state: str = PENDING
     reason: str = ""
     submitted: float | None = None
     started: float | None = None
@@ -115,10 +117,10 @@ def _error(tail: Any) -> str:
 
 HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
     "submitted": _submitted,
-    "generation-formed": lambda event: {"state": "running", "started": event.at},
-    "member-joined": lambda event: {"state": "running", "started": event.at},  # where tasks start one by one
+    "generation-formed": lambda event: {"state": RUNNING, "started": event.at},
+    "member-joined": lambda event: {"state": RUNNING, "started": event.at},  # where tasks start one by one
     "ending": lambda event: {
-        "state": "ending",
+        "state": ENDING,
         "reason": str(event.data.get("reason") or "")[:_LONGEST],
         "error": _error(event.data.get("tail")),
     },
@@ -247,9 +249,8 @@ def _owner(directory: str) -> str:
 def _engine(directory: str) -> str:
     """Return the engine that submitting noted; "" where it noted none."""
     try:
-        with open(f"{directory}/site.json", "rb") as file:
-            return str(json.load(file).get("engine") or "")
-    except (OSError, ValueError, AttributeError):
+        return str(known_site(directory).get("engine") or "")
+    except OSError:
         return ""
 
 
@@ -267,7 +268,10 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
         return known
     if (end := _read_end(directory)) is not None:
         return attrs.evolve(end, user=known.user, engine=known.engine)
-    place = place_of(directory)
+    try:
+        place = place_of(directory)
+    except Damaged as failure:
+        return attrs.evolve(known, unreadable=failure.message)
     root = place.rpartition("/")[0]
     why = unreachable.get(root)
     if why is None:
@@ -283,7 +287,7 @@ def headline(directory: str, known: Headline, unreachable: dict[str, str]) -> He
             return known
         except (TrainmasterError, ValueError) as failure:
             why = str(failure).splitlines()[0]
-            if isinstance(failure, StorageFailed) and failure.anchor != "log-damaged":
+            if isinstance(failure, StorageFailed) and not isinstance(failure, Damaged):
                 unreachable[root] = why
     return attrs.evolve(known, unreadable=why)
 
@@ -329,12 +333,7 @@ def _is_missing(root: str, known: Headline) -> bool:
 
 def _is_removed(directory: str, storage: Storage) -> bool:
     """Tell whether a job that was submitted to a cluster was deleted there, and its log with it."""
-    try:
-        with open(f"{directory}/site.json", "rb") as file:
-            submitted = "application" in json.load(file)
-    except (OSError, ValueError):
-        return False
-    return submitted and storage.gone()
+    return "application" in known_site(directory) and storage.gone()
 
 
 def _read_log(storage: Storage, known: Headline, readers: dict[str, Reader] | None = None) -> Iterator[Headline]:

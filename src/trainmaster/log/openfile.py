@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import getpass
 import os
 import threading
 from collections.abc import Coroutine, Iterator
@@ -33,6 +32,7 @@ from trainmaster.hadoop.proto.hdfs_pb2 import (
 )
 from trainmaster.hadoop.security.auth import Auth, ByToken, Kerberos, Simple
 from trainmaster.hadoop.security.credentials import Credentials
+from trainmaster.host.machine import login_name
 from trainmaster.log.dfs import DfsError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def auth_for(conf: Configuration, url: str) -> Auth:
     Asks the name service.
     """
     if not hadoop_conf.is_secure(conf):
-        return Simple(os.environ.get("HADOOP_USER_NAME") or getpass.getuser())
+        return Simple(os.environ.get("HADOOP_USER_NAME") or login_name())
     if file := os.environ.get("HADOOP_TOKEN_FILE_LOCATION"):
         from trainmaster.hadoop.security.delegation import (
             token_for,  # brings YARN's messages: not for readers without tokens

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import attrs
 
-from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import FOLDER, Head, Segment, head_of, number, segments
-from trainmaster.log.storage import Storage
+from trainmaster.log.storage import Damaged, Storage
 
 T = TypeVar("T")
 CHUNK = 1024 * 1024  # bytes read at once
@@ -68,9 +68,9 @@ class Reader:
             return self.poll()
         raise self.damaged(f"event {self.last + 1} is missing, and later ones are there")
 
-    def damaged(self, problem: str) -> StorageFailed:
+    def damaged(self, problem: str) -> Damaged:
         """Return the error about lines that are in the log and cannot be."""
-        return StorageFailed(
+        return Damaged(
             f"the event log is damaged: {problem}", place=f"{self._storage.url}/{FOLDER}",
             mend="put its files back from a copy; the job cannot be resumed without them", anchor="log-damaged",
         )  # fmt: skip

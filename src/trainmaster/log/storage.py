@@ -27,6 +27,7 @@ import attrs
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.host import linux
 
+SILENT = 5.0  # s after which a storage that does not answer is waited for in words
 _FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is spent"}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}  # a file system without links
@@ -142,15 +143,8 @@ def local_path(place: str) -> str | None:
     return unquote(urlsplit(place).path)
 
 
-def place_of(directory: str | Path) -> str:
-    """Return the place of a job's storage: the job's directory, or a folder of its own under the place that `storage:` names."""
-    import json
-
-    try:
-        storage = json.loads(Path(directory, "job.json").read_bytes()).get("storage")
-    except (OSError, ValueError, AttributeError):  # not written yet, or not ours
-        storage = None
-    return f"{str(storage).rstrip('/')}/{Path(directory).name}" if storage else os.fspath(directory)
+class Damaged(StorageFailed):
+    """A file of ours does not hold what was written: the message names the file, and no wait helps."""
 
 
 def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:
@@ -179,6 +173,12 @@ def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed
     if anchor == "ticket":  # it is the user's to get one
         failure.status = BadInput.status
     return failure
+
+
+def silent(place: str, seconds: float) -> StorageFailed:
+    """Return the failure of a storage that has not answered for so long: a mount whose server is away hangs, and raises nothing."""
+    error = TimeoutError(f"it has not answered for {seconds:.0f} s")
+    return storage_failed("use the storage", place, error)
 
 
 def may_pass(failure: StorageFailed) -> bool:
@@ -364,10 +364,13 @@ class _LocalAppender:
         self._do("truncate", lambda: os.ftruncate(self._descriptor, size))
 
     def hold(self, size: int) -> None:
+        self._do("append", lambda: self._hold(size))
+
+    def _hold(self, size: int) -> None:
         length = os.fstat(self._descriptor).st_size
         if self._held_to < length + size:
             held_to = length - length % _PAGE + size + _PAGE
-            self._do("append", lambda: linux.allocate(self._descriptor, length, held_to - length))
+            linux.allocate(self._descriptor, length, held_to - length)
             self._held_to = held_to
 
     def close(self) -> None:

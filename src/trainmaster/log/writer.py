@@ -25,7 +25,7 @@ from typing import Protocol
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.log.segments import Segment, number, segments
-from trainmaster.log.storage import Appender, Storage
+from trainmaster.log.storage import Appender, Damaged, Storage
 
 SEGMENT_SIZE = 64 * 1024 * 1024
 ROOM = 64 * 1024  # bytes held for the lines of a job's end
@@ -206,7 +206,7 @@ class _ObjectWriter:
         if content == data:
             return
         if content is not None and not data.startswith(content):
-            raise StorageFailed(
+            raise Damaged(
                 "another master writes the event log under the same epoch",
                 place=f"{self._storage.url}/{path}",
                 mend="keep two jobs from sharing one storage",

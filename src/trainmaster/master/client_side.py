@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from trainmaster.host.detached import start_master
 from trainmaster.host.places import check_owner, job_storage
+from trainmaster.log.documents.jobs import read_token
 
 LOCK = "beside.lock"  # in the job's directory: held by its master of the first kind
 
@@ -55,5 +56,5 @@ def conclude(job: str, kill: Mapping[str, Any]) -> None:
     """
     check_owner(job)
     storage = job_storage(job)
-    token = (storage / "token").read_text().strip()
+    token = read_token(storage)
     start_master(str(storage), {"token": token, "secrets": {}, "kill": dict(kill), "afterwards": True})

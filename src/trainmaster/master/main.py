@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,15 +38,17 @@ from trainmaster.core.machine.stimuli import (
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.redaction import ALL_ROLES, secret_names_of_others, secrets_of
 from trainmaster.engines import registry
-from trainmaster.engines.contract import Request
+from trainmaster.engines.contract import Holder, Request
 from trainmaster.engines.spec import spec_of
 from trainmaster.host import linux
 from trainmaster.host.places import boot_id
 from trainmaster.lazy import lazily
 from trainmaster.log import epochs, snapshots
+from trainmaster.log.documents.files import parse
+from trainmaster.log.documents.jobs import known_site, place_of, read_job, read_site
 from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
-from trainmaster.log.storage import Storage, may_pass, place_of, remove_drafts, storage_for
+from trainmaster.log.storage import SILENT, Damaged, Storage, may_pass, remove_drafts, silent, storage_for
 from trainmaster.log.writer import Writer, open_writer
 from trainmaster.master import client_side
 from trainmaster.master.hosts import ClosingHost, ContainerHost, LocalHost, MasterHost
@@ -53,6 +56,7 @@ from trainmaster.master.hosts import ClosingHost, ContainerHost, LocalHost, Mast
 FAILED = "master-failed"  # in the job's storage: the last words of the last master that failed
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _TIDYING = 10.0  # seconds that the end of the job waits for `_tidy`
+_LEAVING = 30.0  # seconds that threads have to end, once the master's life is over
 _AGAIN = 2.0  # seconds between two tries
 _SETTLED, _LOOK = 120.0, 0.1  # s that closing what earlier masters hold open may take; and between two looks
 
@@ -115,19 +119,34 @@ def run_on_client(storage: str, payload: Mapping[str, Any]) -> int:
 def run(storage: str, payload: Mapping[str, Any], host: MasterHost) -> int:
     """Be the master of the job in `storage`, from `host`; return the exit status. Called in a process without threads or loop."""
     linux.raise_descriptor_limit()
+    threads = set(threading.enumerate())
+    leaving = threading.Timer(_LEAVING, os._exit, [1])
+
+    async def live() -> int:
+        try:
+            return await _Life(storage, payload, host).live()
+        finally:  # the loop's end waits for its threads, some of which may wait for a storage or a driver that does not answer
+            leaving.daemon = True
+            leaving.start()
+
     try:
-        return asyncio.run(_Life(storage, payload, host).live())
+        return asyncio.run(live())
     except TrainmasterError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.status
+    finally:
+        if all(
+            thread.daemon for thread in set(threading.enumerate()) - threads
+        ):  # else the end of Python waits for them
+            leaving.cancel()
 
 
 class _Life:
     def __init__(self, storage: str, payload: Mapping[str, Any], host: MasterHost) -> None:
         self.path, self.payload, self.host = storage, payload, host
         self.job_id = Path(storage).name
-        self.site: dict[str, Any] = {"storage": storage, **json.loads((Path(storage) / "site.json").read_bytes())}
-        self.job = job_from(json.loads((Path(storage) / "job.json").read_bytes()))
+        self.site: dict[str, Any] = {"storage": storage, **known_site(storage)}
+        self.job = job_from(read_job(storage))
         self.capabilities = registry.engine(self.site.get("engine") or registry.DEFAULT).capabilities
         self.storage_place = place_of(storage)
         self.storage: Storage = storage_for(self.storage_place)
@@ -148,7 +167,8 @@ class _Life:
             self.boot = _boot(state.boot)
             self.shell = self._shell(Drive(state), writer)
             await self._begin(state, reader)
-            await self.shell.turn()  # has asked for containers
+            self.engine.begin(self.epoch)
+            await self.shell.turn()  # has asked for containers, or has left that to the engine, which may open late
             garbage.begin()
             # Serve no earlier: the first line of an epoch is its master's own.
             serving = asyncio.create_task(self._serve())
@@ -182,7 +202,7 @@ class _Life:
         since, limit, waits = time.monotonic(), self.job.timeouts.storage, False
         while True:
             try:
-                return await asyncio.to_thread(act)
+                return await self._answered(act, limit)
             except StorageFailed as failure:
                 if not may_pass(failure) or (limit is not None and time.monotonic() - since >= limit):
                     raise
@@ -190,6 +210,15 @@ class _Life:
                     log.warning("waits for its storage: %s", " ".join(str(failure).split()))
                 waits = True
             await asyncio.sleep(_AGAIN)
+
+    async def _answered(self, act: Callable[[], T], limit: float | None) -> T:
+        """Call `act` in a thread. Raises StorageFailed where the storage does not answer within the limit."""
+        calling = asyncio.ensure_future(asyncio.to_thread(act))
+        if not (await asyncio.wait([calling], timeout=SILENT))[0]:
+            log.warning("waits for its storage: it has not answered for %.0f s", SILENT)
+            if not (await asyncio.wait([calling], timeout=limit))[0]:
+                raise silent(self.storage.url, SILENT + (limit or 0))
+        return calling.result()
 
     async def _read(self) -> tuple[State, Reader]:
         try:
@@ -246,6 +275,7 @@ class _Life:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
     def _shell(self, drive: Drive, writer: Writer) -> Any:
+        from trainmaster.engines.opening import LateEngine
         from trainmaster.master.orders import Orders
         from trainmaster.master.record import Record
         from trainmaster.master.shell import Shell
@@ -253,10 +283,13 @@ class _Life:
 
         self.orders = Orders(self.job, self.site, self.storage_place)
         self.orders.near, self.orders.machine_cores = self.host.near, self.host.machine_cores
-        self.engine = self.host.engine(self.job, self._agent_spec)
+        self.engine = LateEngine(self.host.engine(self.job, self._agent_spec), self._take_holders)
         self.orders.tasks_of_others = self.host.tasks_of_others
         self.record = Record(
-            writer, lambda: epochs.confirm(self.storage, self.epoch), lambda detail: self.shell.trouble(detail)
+            writer,
+            lambda: epochs.confirm(self.storage, self.epoch),
+            lambda detail: self.shell.trouble(detail),
+            self.storage.url,
         )
         steps = StepRunner(
             self.job, self.orders, self.storage, self.engine, lambda: self.shell.state, self._program_environ
@@ -325,32 +358,44 @@ class _Life:
 
     async def _begin(self, state: State, reader: Reader) -> None:
         read = {str(epoch): n for epoch, n in reader.read.items()}
+        self._inherited = {(task.key, task.serial) for task in state.tasks.values() if task.hold == GRANTED}
         before = await self._insist(self._last_words)
         first: list[Stimulus] = [MasterStarted(self.epoch, read, self.host.place, before, self.boot)]
         if not state.id:
             user, engine = self.site.get("user"), self.site.get("engine") or registry.DEFAULT
             first.append(Submitted(self.job_id, job_to(self.job), self.site.get("submitted"), user, engine))
-        else:
-            from trainmaster.master.steps import load_listings
-
-            self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
-            if without := self.payload.get("without"):
-                log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
+        elif without := self.payload.get("without"):
+            log.warning("programs go on without %s, which were set at submit and kept nowhere", ", ".join(without))
+        if not self.payload.get("kill"):  # what the end needs, the log knows
+            try:
+                await self._read_files(state)
+            except Damaged as damage:  # each master after us would find it so, too
+                first.append(GivenUp("state-damaged", {"path": damage.place}))
         if self.payload.get("secrets") is None and self.site.get("secret_names"):
             first.append(SecretsLost())
         if kill := self.payload.get("kill"):
             given_up = kill.get("reason")
             first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
-        holders = await self.engine.open(self.epoch)
+        self.shell.tell(*first)
+
+    async def _read_files(self, state: State) -> None:
+        """Read what the log does not repeat. Raises Damaged."""
+        from trainmaster.master.steps import load_listings
+
+        read_site(self.path)
+        if state.id:
+            self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
+
+    async def _take_holders(self, holders: Sequence[Holder]) -> None:
+        """Tell what the engine, now that it is open, holds for the job."""
         if any(role.retry_memory for role in self.job.roles.values()):
             self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
-        first += [Granted(holder.task, holder.serial, holder.container, holder.node) for holder in holders]
+        changes: list[Stimulus] = [Granted(each.task, each.serial, each.container, each.node) for each in holders]
         holding = {(holder.task, holder.serial) for holder in holders}
         why = "killed-by-engine" if self.payload.get("afterwards") else "agent-lost"
-        for task in state.tasks.values():  # a container that ended while there was no master: no agent of it will call
-            if task.hold == GRANTED and (task.key, task.serial) not in holding:
-                first.append(ContainerExited(task.key, task.serial, None, why))
-        self.shell.tell(*first)
+        for key in sorted(self._inherited - holding):  # it ended while there was no master: no agent of it will call
+            changes.append(ContainerExited(*key, None, why))
+        self.shell.tell(*changes)
 
     def _leave_words(self, error: Exception) -> None:
         """Tell the next master why this one ends. It may be in another container, and knows nothing else of this one."""
@@ -368,7 +413,9 @@ class _Life:
         """Return the last words of the master before this one; "" where it left none, as one that was killed."""
         if self.epoch == 1:
             return ""
-        words = json.loads(self.storage.read(FAILED) or b"{}")
+        words: dict[str, Any] = {}
+        with contextlib.suppress(Damaged):  # they are an extra
+            words = parse(self.storage.read(FAILED) or b"{}", FAILED)
         if words.get("epoch") == self.epoch - 1:
             return str(words["words"])
         try:

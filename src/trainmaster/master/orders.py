@@ -18,6 +18,7 @@ from trainmaster.core.machine.formation import Formation, formation, places_in
 from trainmaster.core.machine.state import (
     State,
     Task,
+    commits_parts,
     elastic_roles,
     has_hung,
     outputs_of,
@@ -63,7 +64,7 @@ class Orders:
         group = state.groups[task.group]
         unsized = group.gang and group.sizes is None
         elastic = group.elastic if group.sizes is not None else elastic_roles(self.job, group)
-        memory = self._memory(role, task)
+        memory = self._program_memory(role, task)
         return Request(
             key, serial, task.role, task.index, memory + self._extra_memory(role), role.resources.cores, role.resources.gpus,
             self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.least if unsized else 0,
@@ -105,12 +106,12 @@ class Orders:
 
         return role.resources.overhead + rings + sum(map(memory, read)) + sum(map(memory, written))
 
-    def _memory(self, role: Role, task: Task) -> int:
-        """Return the bytes that the program may use: after out-of-memory more than its role says, as far as the engine can grant it."""
-        memory = round(role.resources.memory * task.memory_factor)
+    def _program_memory(self, role: Role, task: Task) -> int:
+        """Return the bytes to ask for the program: after out-of-memory more than its role says, as far as the engine can grant it."""
+        memory = round(role.resources.program_memory * task.memory_factor)
         if self.largest is None:
             return memory
-        return min(memory, max(role.resources.memory, self.largest - self._extra_memory(role)))
+        return min(memory, max(role.resources.program_memory, self.largest - self._extra_memory(role)))
 
     # -- to agents --
 
@@ -125,7 +126,13 @@ class Orders:
         if order.verb == "warm-up":
             return self._warm_up(state, task, role)
         if order.verb == "stop":
-            return {"signal": role.stop.signal, "grace": role.stop.grace, "stacks": has_hung(state, task)}
+            is_over = state.ending is not None
+            return {
+                "signal": role.stop.signal,
+                "grace": role.stop.grace,
+                "stacks": has_hung(state, task),
+                "over": is_over,
+            }
         if order.verb == "signal":
             return signal_fields(task, order.id)
         if order.verb == "warn":
@@ -209,9 +216,10 @@ class Orders:
             "files": files | {f"./{name}": content.decode() for name, content in lists.items()},
             "contents": {name: digest for name, (digest, _) in large.items()},
             "stop": {"signal": role.stop.signal, "grace": role.stop.grace},
-            "memory": self._memory(role, task),
+            "memory": None if role.resources.memory is None else self._program_memory(role, task),
             "stall": None if role.idles else self.job.timeouts.stall,
             "warm": {"overhead": role.resources.overhead, "store": placed.store} if role.warm else {},
+            "parts": commits_parts(state, task),
             **(
                 {"feeds": {name: [feed.memory, feed.share or role.name] for name, feed in role.feed.items()}}
                 if role.feed
@@ -250,7 +258,8 @@ class Orders:
         return {
             name: {
                 "url": output.url, "as": output.as_, "layout": output.layout, "overwrite": output.overwrite, "local": output.local or name,
-                "required": output.required,
+                # A task whose parts are committed has written; the rest of it may have nothing left to do.
+                "required": "none" if any((part["outputs"].get(name) or {}).get("files") for part in task.parts) else output.required,
                 **({"name": name, "format": output.format, "options": output.options} if output.format.startswith(HADOOP) else {}),
             }
             for name, output in outputs_of(self.job, task.role, task.index).items()

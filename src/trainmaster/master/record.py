@@ -1,7 +1,8 @@
 """Write events onto the log, in a thread of their own, so that a slow disk never delays a ping.
 
 Barriers are synced before `append` returns; notes are synced within a second. A failed append is tried again until it succeeds or the
-limit passes; the log itself sees to it that nothing is doubled or torn. After each append and sync the same thread confirms the epoch
+limit passes; the log itself sees to it that nothing is doubled or torn. A storage that hangs instead of failing is the same trouble: the
+call goes on in its thread, and may still end well within the limit. After each append and sync the same thread confirms the epoch
 (`log.epochs`), which is a look at the storage too: where a later one was taken, what was written may never be read, and its master must
 not act on it. A master with nothing to write looks now and then (`lost`), for agents stay with it until it goes.
 
@@ -14,17 +15,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
+from trainmaster.log.storage import SILENT, silent
 from trainmaster.log.writer import Writer
 
 NOTES = 0.5  # s until notes are synced; a note is durable within 1 s
 LOOK = 5.0  # s between two looks whether the epoch is still ours
+HURRIED = 10.0  # s that a job which a user ends waits for a log that cannot be written
+CLOSED_WITHIN = 60.0  # s to close the log
 _RETRY = 1.0  # s between tries of a failed append
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -35,11 +42,13 @@ class Superseded(Exception):
 class Record:
     """The record appends events in order. `confirm` tells whether the epoch is still ours.
 
-    `trouble` is called with a text when the log cannot be written, and with "" when it can again.
+    `trouble` is called with a text when the log cannot be written, and with "" when it can again. `place`: of the log, for that text.
     """
 
-    def __init__(self, writer: Writer, confirm: Callable[[], bool], trouble: Callable[[str], None]) -> None:
-        self._writer = writer
+    def __init__(
+        self, writer: Writer, confirm: Callable[[], bool], trouble: Callable[[str], None], place: str = ""
+    ) -> None:
+        self._writer, self._place = writer, place
         self._confirm = confirm
         self._trouble = trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
@@ -50,6 +59,7 @@ class Record:
         self._trouble_began: float | None = None  # by the loop's clock
         self._detail = ""  # of the trouble
         self._failing = 0  # appends and syncs that are tried again just now
+        self._hurried_at = math.inf  # by the loop's clock: when somebody asked not to wait long for the log
         self._doubt = asyncio.Event()  # somebody says that the epoch is ours no more
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -60,7 +70,7 @@ class Record:
         """
         assert self.appended or events[0].type == "master-started", "an epoch's first line says what it has read"
         lines = [encode(event) for event in events]
-        await self._insist(lambda: self._writer.append(lines, sync), limit)
+        await self._insist(lambda: self._writer.append(lines, sync), lambda began: self._is_over(began, limit))
         if self.superseded:
             raise Superseded
         self.appended = events[-1].n
@@ -99,6 +109,15 @@ class Record:
             else:
                 self.superseded = self.superseded or not mine
 
+    def hurry(self) -> None:
+        """Have appends give up soon: a user ends the job, and must not wait as long as the job itself may wait for its storage."""
+        self._hurried_at = min(self._hurried_at, asyncio.get_running_loop().time())
+
+    def _is_over(self, began: float, limit: float | None) -> bool:
+        """Tell whether a trouble that began then has lasted long enough for an append to give up."""
+        now = asyncio.get_running_loop().time()
+        return (limit is not None and now - began >= limit) or now - max(began, self._hurried_at) >= HURRIED
+
     def look(self) -> None:
         """Have `lost` look now."""
         self._doubt.set()
@@ -108,8 +127,11 @@ class Record:
             self._flushing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._flushing
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            if not (await asyncio.wait([closing], timeout=CLOSED_WITHIN))[0]:
+                raise silent(self._place, CLOSED_WITHIN)
+            closing.result()
         except StorageFailed:
             if not self.superseded:  # else nobody reads it
                 raise
@@ -135,11 +157,14 @@ class Record:
         await asyncio.sleep(NOTES)
         self._flushing = None
         last = self.appended
-        await self._insist(self._writer.flush, None)
+        await self._insist(self._writer.flush, lambda began: False)
         if not self.superseded:
             self._mark_synced(last)
 
-    async def _insist(self, act: Callable[[], None], limit: float | None) -> None:
+    async def _insist(self, act: Callable[[], None], is_over: Callable[[float], bool]) -> None:
+        """Call `act` and confirm the epoch, again and again while the storage fails. Raises StorageFailed where `is_over` says of a
+        trouble that began then that it has lasted too long.
+        """
         loop = asyncio.get_running_loop()
         failed = False
 
@@ -150,21 +175,32 @@ class Record:
         try:
             while True:
                 try:
-                    mine, shortage = await loop.run_in_executor(self._thread, confirmed)
+                    mine, shortage = await self._answer(loop.run_in_executor(self._thread, confirmed), is_over)
                     break
                 except StorageFailed as error:
                     if self.superseded:
                         return
                     self._failing += not failed
                     failed = True
-                    began = self._begin_trouble(error)
-                    if limit is not None and loop.time() - began >= limit:
+                    if is_over(self._begin_trouble(error)):
                         raise
                     await asyncio.sleep(_RETRY)
         finally:
             self._failing -= failed
         self.superseded = self.superseded or not mine
         self._see_shortage(shortage)
+
+    async def _answer(self, call: asyncio.Future[T], is_over: Callable[[float], bool]) -> T:
+        """Wait for the thread's answer. Show a storage that does not answer as a trouble; raise StorageFailed once `is_over`."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        wait = SILENT
+        while not (await asyncio.wait([call], timeout=wait))[0]:
+            error = silent(self._place, clock() - began)
+            if is_over(self._begin_trouble(error, began)):
+                raise error
+            wait = _RETRY
+        return call.result()
 
     def _shortage(self) -> StorageFailed | None:
         """Hold room for the job's end; return why there is none."""
@@ -182,11 +218,11 @@ class Record:
             self._trouble_began = None
             self._trouble("")
 
-    def _begin_trouble(self, error: StorageFailed) -> float:
-        """Show the trouble; return when it began."""
+    def _begin_trouble(self, error: StorageFailed, began: float | None = None) -> float:
+        """Show the trouble, which began now or then; return when it began."""
         if self._trouble_began is None:
             log.warning("waits for its storage: %s", " ".join(str(error).split()))
-            self._trouble_began = asyncio.get_running_loop().time()
+            self._trouble_began = asyncio.get_running_loop().time() if began is None else began
         self._detail = str(error)
         self._trouble(self._detail)
         return self._trouble_began

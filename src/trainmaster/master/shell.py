@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.decide.decisions import act_fault
@@ -56,6 +55,8 @@ SERVE_AFTER = 0.05  # s of one turn's work after which connections and readers a
 SERVE_FOR = 0.25  # s that they are served between two turns at most, else for as long as the last turn took
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_SOONER = 2_000  # where what they cover makes room; some have the last lines of a program in them
+KEPT_WITHIN = 10.0  # s that a turn waits for a snapshot
+MEASURED_WITHIN = 20.0  # s that the end waits for the last metrics
 HEARD_WITHIN = 5.0  # s that agents have to be heard, once the loop goes on after it was held up
 SILENCE = frozenset({"gone", "start", "stop", "commit", "leave"})  # the deadlines for agents to tell something
 WORD_WITHIN = 2.0  # s for the engine to tell of a container whose agent has called
@@ -75,13 +76,14 @@ class Shell:
 
     def __init__(
         self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, act: Act,
-        clock: Callable[[], float], keep: Callable[[State], Awaitable[None]],
+        clock: Callable[[], float], keep: Callable[[State], Coroutine[Any, Any, None]],
     ) -> None:  # fmt: skip
         self.turns = Turns(drive)
         self.drive, self.epoch, self.storage, self.orders = drive, epoch, storage, orders
         self.samples: dict[str, dict[str, Any]] = {}
         self._record, self._engine, self._act, self._clock = record, engine, act, clock
         self._keep, self._kept = keep, drive.state.n
+        self._keeping: asyncio.Task[None] | None = None  # the newest snapshot, until it is written
         self._stirred = asyncio.Event()
         self._doing: set[asyncio.Task[None]] = set()
         self._acknowledging: set[asyncio.Future[Any]] = set()
@@ -244,6 +246,7 @@ class Shell:
 
     async def kill(self, by: str, why: str) -> None:
         self.tell(KillRequested(by, why))
+        self._record.hurry()
 
     async def kill_task(self, task: str, by: str, why: str) -> None:
         known = self._task(task)
@@ -257,12 +260,8 @@ class Shell:
         self.tell(ScaleRequested(role, size, by))
 
     async def save(self, by: str = "a user") -> str:
-        second = name = save_name(self._clock(), self.state.known_job.saves.names)
-        known = {save["save"] for save in self.state.saves}
-        for number in itertools.count(1):  # of two within a second, the second one is another save
-            if name not in known:
-                break
-            name = f"{second}.{number}"
+        waiting = [stimulus.save for stimulus in self.turns.inbox if isinstance(stimulus, SaveRequested)]
+        name = save_name(self.state, self._clock(), waiting)
         self.tell(SaveRequested(name, by))
         return name
 
@@ -328,13 +327,19 @@ class Shell:
                         needed.result()  # no master goes on without its engine's changes or its listeners
             await self._drain()
         finally:
+            keeping += [self._keeping] if self._keeping is not None else []
             work = [listening, *keeping, *self._doing, *self._acknowledging, *self._making_room.values()]
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
             self.agents.close()
-            if self._measuring is not None:
-                await self._measuring.close()
+            await self._close_metrics()
+
+    async def _close_metrics(self) -> None:
+        if self._measuring is not None:
+            with contextlib.suppress(TimeoutError):  # the storage hangs
+                async with asyncio.timeout(MEASURED_WITHIN):
+                    await self._measuring.close()
 
     async def _keep_looking(self) -> None:
         await self._record.lost()
@@ -355,15 +360,14 @@ class Shell:
         self._worked = clock() - began
         if turn.events:
             self._measure(turn.events)
-            if self.over and self._measuring is not None:  # whoever reads that the job is over finds all its metrics
-                await self._measuring.close()
+            if self.over:  # whoever reads that the job is over finds all its metrics
+                await self._close_metrics()
             await self._write(turn)
             await self.feed.publish(turn.events)
             self.feeders.follow(turn.events)
             # A snapshot that knew more than the log would make it read as damaged, once it is restarted from.
             if self._snapshot_due() and self._record.synced >= self.state.n:
-                self._kept = self.state.n
-                await self._keep(self.state)
+                await self._keep_snapshot()
         for pushes in turn.pushes:
             self._push(pushes)
         for key in turn.lost:  # the engine does not reach its node, but we do
@@ -380,7 +384,16 @@ class Shell:
         if self._measuring is not None or any(event.type == "shards-done" for event in events):
             self.measuring.follow(events)
 
+    async def _keep_snapshot(self) -> None:
+        """Write a snapshot, and wait for it a moment: no turn waits for a cache in a storage that hangs."""
+        self._kept = self.state.n
+        self._keeping = asyncio.create_task(self._keep(self.state))
+        if not (await asyncio.wait([self._keeping], timeout=KEPT_WITHIN))[0]:
+            log.warning("the job goes on while a snapshot is still being written after %.0f s", KEPT_WITHIN)
+
     def _snapshot_due(self) -> bool:
+        if self._keeping is not None and not self._keeping.done():
+            return False
         grown = self.state.n - self._kept
         return grown >= SNAPSHOT_SOONER and (grown >= SNAPSHOT_EVERY or self.storage.droppable is not None)
 

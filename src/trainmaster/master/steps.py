@@ -23,6 +23,7 @@ from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State
 from trainmaster.core.spec.job import COUNTED_LATER, EVENT_FILES, HADOOP, Input, Job, uses
 from trainmaster.engines.contract import MasterSide
+from trainmaster.log.documents.files import damaged
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LocalStorage, Storage
 from trainmaster.master.orders import Orders, env_of
@@ -63,8 +64,11 @@ class StepRunner:
 
     def _limit(self, step: str) -> float:
         """Return the seconds that a step may take."""
-        overwrites = any(output.overwrite for output in self._job.outputs.values())
-        if step == "prune-saves" or (step == "outputs" and (overwrites or self._state().saves)):
+        state = self._state()
+        copies = state.saves or any(output.overwrite for output in self._job.outputs.values())
+        if step == "prune-saves" or (
+            step == "outputs" and (copies or any(task.parts for task in state.tasks.values()))
+        ):
             return COMMIT  # files may have to be copied
         return UNREGISTERED if step == "unregister" else WITHIN
 
@@ -156,7 +160,7 @@ class StepRunner:
         }
 
     def _finish_outputs(self) -> None:
-        from trainmaster.data.outputs import finish
+        from trainmaster.data.outputs import finish, part_of
 
         state = self._state()
         succeeded = state.ended is not None and state.ended["state"] == "succeeded"
@@ -169,6 +173,12 @@ class StepRunner:
                 {task: outputs[name] for task, outputs in committed.items() if name in outputs},
                 state.id,
                 succeeded,
+                [
+                    (part_of(task.key, part["attempt"], part["part"]), part["attempt"], part["outputs"][name])
+                    for task in state.tasks.values()
+                    for part in task.parts
+                    if name in part["outputs"]
+                ],
             )
         if state.saves:  # those of the last moments too
             self._prune_saves(state.saves[-1]["save"])
@@ -222,12 +232,17 @@ def _is_counted(input_: Any) -> bool:
 
 
 def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:
-    """Return the stored listings, by input."""
+    """Return the stored listings, by input. Raises Damaged."""
     listings = {}
     for name in job.inputs:
         if (content := storage.read(f"inputs/{name}.json")) is not None:
-            prefix, files = json.loads(content)
-            listings[name] = Listing(
-                prefix, tuple(File(path, size, tuple(hosts), *rest) for path, size, hosts, *rest in files)
-            )
+            listings[name] = _parse_listing(content, f"{storage.url}/inputs/{name}.json")
     return listings
+
+
+def _parse_listing(content: bytes, path: str) -> Listing:
+    try:
+        prefix, files = json.loads(content)
+        return Listing(prefix, tuple(File(path, size, tuple(hosts), *rest) for path, size, hosts, *rest in files))
+    except (ValueError, TypeError):
+        raise damaged(path, content) from None

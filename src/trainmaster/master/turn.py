@@ -156,7 +156,7 @@ class Turns:
 
     def lease(self, task: str, attempt: Any, name: str, want: int, unread: Any = ()) -> dict[str, Any]:
         """Return the answer to an agent that asks for up to `want` shards of an input, and gives the ranges `unread` back."""
-        if (table := self.state.shards.get(name)) is None:
+        if name not in self.state.shards:
             source = self.state.known_job.inputs.get(name)
             is_later = source is not None and source.url == COUNTED_LATER  # the report of its count is on its way
             return {"files": [], "shards": [], "unknown": not is_later}
@@ -164,7 +164,7 @@ class Turns:
             return {"files": [], "shards": []}
         self.leases.give_back(name, task, unread)
         shards = self.leases.lease(name, task, min(want, LEASED_AT_ONCE), *pending(self.state, name))
-        return table.answer(shards)
+        return self.leases.answer(name, shards)
 
     def hold(self, task: str, attempt: int, holds: Mapping[str, Any]) -> dict[str, list[list[int]]]:
         """Note which shards (input -> ranges) the agent of an attempt says that it holds. Return those that it must drop."""

@@ -19,14 +19,13 @@ from functools import partial
 
 from ..runtime.pinned import serving
 from ..runtime.reports import cannot_go_on
-from .errors import ServerError
+from .errors import ServerError, StateLost
 from .job import BadPlace, place_of_job
 from .moving.joining import Joining
 from .peers import Fatal, Renumbered, Settings
 from .server import Server
 from .storage.former import Unusable, is_former
 from .storage.placements import job_name, present_servers
-from .storage.restoring import CannotRestore
 from .tables.memory import release_memory
 from .wire.connections import listen
 
@@ -89,14 +88,14 @@ def main() -> int:
             _former_in(options.init), place.listen, place.told_servers,
         )  # fmt: skip
         return _serve(settings, place.certificate, place.key, place.publish, leaves=True, loss=place.loss)
-    except (BadPlace, Unusable) as error:
+    except BadPlace as error:
         print(f"ps: {error}", file=sys.stderr)
         return 2
-    except ServerError as error:
+    except (Unusable, ServerError) as error:
         print(f"ps: {error}", file=sys.stderr)
         cannot_go_on(str(error))
-        return error.status
-    except (CannotRestore, Fatal, OSError) as error:
+        return error.status if isinstance(error, ServerError) else 2
+    except (Fatal, OSError) as error:
         print(f"ps: {error}", file=sys.stderr)
         return 1
 
@@ -147,7 +146,7 @@ def _serve(
     loss: str = "",
 ) -> int:
     """Serve in one placement after another, until this server ends or leaves. `leaves`: SIGTERM has the others take over its rows.
-    `loss`: why it cannot begin without a part of theirs. Raises BadPlace.
+    `loss`: why it cannot begin without a part of theirs. Raises StateLost.
     """
     if not key and any(not address.startswith("unix:") for address in settings.addresses):
         raise BadPlace("over TCP a server needs a certificate and its key")
@@ -164,7 +163,7 @@ def _serve(
             if (arrived := joining.run()) is None:
                 return 0
             if loss and arrived[1] is None:
-                raise BadPlace(loss)
+                raise StateLost(loss)
             settings, shard = replace(settings, servers=arrived[0]), arrived[1]
         try:
             # One that leaves has rows that nobody else has, and what came by a move is in no file yet.

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from .. import runtime
 from ..runtime.link import Link
+from .errors import StateLost
 from .storage.checkpoints import journal_folder
 from .storage.placements import job_name, present_servers
 
@@ -95,7 +96,7 @@ def from_job(servers: int = 0, *, half: bool = False) -> Client:
 
 
 def place_of_job(servers: int = 0) -> Place:
-    """Return the place of this server in its job, of `servers`; 0: of as many as the file of peers has. Raises BadPlace."""
+    """Return the place of this server in its job, of `servers`; 0: of as many as the file of peers has. Raises BadPlace, StateLost."""
     credentials = _credentials()
     task = runtime.task()
     port = os.environ.get(f"TRAINMASTER_PORT_{PORT.upper()}")
@@ -115,7 +116,7 @@ def place_of_job(servers: int = 0) -> Place:
     if task.index >= servers or not (loss := _loss(task, place)):
         return place
     if not task.index:
-        raise BadPlace(loss)
+        raise StateLost(loss)
     return replace(place, servers=task.index, loss=loss)  # unless the others do without it, and it joins them again
 
 

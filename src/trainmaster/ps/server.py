@@ -51,7 +51,7 @@ from .order import decide, of_all_waiting
 from .peers import Fatal, Peer, Renumbered
 from .shard import FORMER, IDS, BadPush, Draft, LostDraft, NoMemory, NotFinite, Shard, owned_arrays
 from .specification import BadDefinition, definition_of, values_of
-from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond
+from .storage.checkpoints import draft_header, journal_folder, manifests, remove_beyond, sound_manifests
 from .storage.former import newest_former
 from .storage.journal import Journal, records_behind
 from .storage.placements import job_name, note_servers
@@ -506,7 +506,7 @@ class Server:
         self._settling.close()
         self.shard.initial = {}
         directory, settings = self.settings.directory, self.settings
-        known = [manifest for manifest in manifests(directory) if manifest.servers == settings.servers]
+        known = sound_manifests(directory, settings.servers)
         if len(known) > 1 and self._journal is not None:
             self._journal.forget(known[1].sequence)
         assert self.shard.definition is not None

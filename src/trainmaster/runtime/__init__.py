@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .checkpoints import checkpoint
     from .coordination import barrier, lock
-    from .inputs import Shard, Shards
+    from .inputs import Shard, Shards, commit
     from .reports import Warned, metrics, phase, progress, saved, warning
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Warned",
     "barrier",
     "checkpoint",
+    "commit",
     "lock",
     "metrics",
     "phase",
@@ -45,7 +46,7 @@ __all__ = [
 
 _MODULES = dict.fromkeys(("Warned", "metrics", "phase", "progress", "saved", "warning"), "reports")
 _MODULES |= {"Shard": "inputs", "Shards": "inputs", "barrier": "coordination", "lock": "coordination"}
-_MODULES["checkpoint"] = "checkpoints"
+_MODULES |= {"checkpoint": "checkpoints", "commit": "inputs"}
 
 
 def __getattr__(name: str) -> Any:

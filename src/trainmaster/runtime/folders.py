@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import os
+
+_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def reason_unwritable(folder: str, is_tried: bool = True) -> str:
-    """Return why nothing can be made in a folder, which need not exist yet; "" where it can.
+    """Return why nothing can be made in a folder, which need not exist yet; "" where it can. `is_tried`: as of `require_writable`."""
+    try:
+        require_writable(folder, is_tried)
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+def require_writable(folder: str, is_tried: bool = True) -> None:
+    """Raise OSError, whose `strerror` names the place, where nothing can be made in a folder, which need not exist yet.
 
     `is_tried`: a folder is made there and removed, for permissions are not the whole truth on every file system.
     """
     place = os.path.abspath(folder)
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if not os.path.isdir(place):
-        return f"{place} is not a directory"
-    if not os.access(place, os.W_OK | os.X_OK):
-        return f"no permission to write in {place}"
-    trial = os.path.join(place, f".trainmaster-{os.urandom(6).hex()}")
+    trial = f".trainmaster-{os.urandom(6).hex()}"
     try:
+        while not _is_there(place):
+            place = os.path.dirname(place)
+        if not os.path.isdir(place):
+            raise NotADirectoryError(errno.ENOTDIR, "")
         if is_tried:
-            os.mkdir(trial)
-            os.rmdir(trial)
+            os.mkdir(os.path.join(place, trial))
+            os.rmdir(os.path.join(place, trial))
+        elif not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "")
     except OSError as error:
-        return f"nothing can be made in {place}: {error.strerror}"
-    return ""
+        if error.errno == errno.ENOTDIR:
+            reason = f"{place} is not a directory"
+        elif error.errno in _NO_PERMISSION:
+            reason = f"no permission to write in {place}"
+        else:
+            reason = f"nothing can be made in {place}: {error.strerror}"
+        raise OSError(error.errno, reason) from error
+
+
+def _is_there(place: str) -> bool:
+    try:
+        os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    return True

@@ -3,7 +3,8 @@
 Shards are leased some at a time. A shard is done once the consumer has moved past its last record, that is, asked for
 the next one; done shards are reported with the next lease, or at the next shard if the last report is a while ago.
 Where the consumer stops early, the shards that it leased and did not finish go to others. When nothing is left to lease, the
-reader waits until all others are done too, since somebody must read the shards that they lose.
+reader waits until all others are done too, since somebody must read the shards that they lose. It may not wait for itself: where this
+program has one thread and holds shards that are not done, that is an error.
 
 A program that prefetches moves past records before it has used them: it takes `.shards(manual=True)` and calls
 `done()` itself.
@@ -23,7 +24,7 @@ from time import monotonic
 
 from . import forks
 from .link import Link
-from .mark import NOTHING, Mark
+from .mark import NOTHING, SEVERAL, Mark
 from .reading import Reader, counted, cut_alone
 
 TYPE_CHECKING = False
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _REPORT_EVERY = 0.5  # s between reports of their own, where shards take long
 _BATCH, _BATCH_MOST = 10, 80  # shards of a lease where the program does not say: the first and the most
 _BATCH_LASTS = (0.01, 1.0)  # s: leases grow where they last less, and shrink where they last longer
+_OWN_WAIT = 60.0  # s that a reader waits, while its program holds shards, before it says so
 _EXIT_LIMIT = 2.0  # s that the last report may take at the program's end
 
 
@@ -93,9 +95,11 @@ class Shards:
 
     def shards(self, *, manual: bool = False) -> Iterator[Shard]:
         """Yield the shards themselves. One that the consumer has moved past is done; with `manual` only those whose `done()`
-        it called.
+        it called: before it asks for the next one, unless another thread does it meanwhile.
         """
         source, began = self._source(), forks.count
+        source.by_shards = not manual
+        source.is_manual = manual
         try:
             while (shard := source.next()) is not None:
                 yield shard
@@ -179,6 +183,9 @@ class _Part:
 class _Source(ABC):
     """The source of shards for one iterator."""
 
+    # The consumer takes whole shards, which count once it moves past them; or it says itself which are done. Else it takes records.
+    by_shards = is_manual = False
+
     def __init__(self, shards: Shards) -> None:
         self.reader = shards._reader()
 
@@ -223,9 +230,9 @@ class _Leased(_Source):
         self._want = shards._batch or _BATCH
         self._link = Link(path, self._greeting, self._on_frame)
         self._queue: deque[Shard] = deque()
-        self._in_use: set[int] = set()  # handed to the consumer and not done
-        self._done: list[list[int | None]] = []  # [number, records], to be reported
-        self._held: list[list[int | None]] = []  # to be reported once their step is complete
+        self._in_use: dict[int, Shard] = {}  # handed to the consumer and not done
+        self._done: list[list[Any]] = []  # [number, records, state], to be reported
+        self._held: list[list[Any]] = []  # to be reported once their step is complete
         self._is_held = False
         self._reported = monotonic()
         self._leased = 0.0  # when the last lease with any shards came
@@ -239,8 +246,9 @@ class _Leased(_Source):
             return self._fallback.next()
         if self._queue:
             self._report_if_due()
+        waits, says_at = self._shards._wait if wait is None else wait, monotonic() + _OWN_WAIT
         while not self._queue:
-            answer = self._ask(self._shards._wait if wait is None else wait)
+            answer = self._ask(waits)
             if answer.get("unknown"):  # not an input of shards: read what was staged for this task
                 self._fallback = _Alone(self._shards)
                 return self._fallback.next()
@@ -248,27 +256,79 @@ class _Leased(_Source):
                 return None
             for number, epoch, path, kind, start, end in answer["shards"]:
                 self._queue.append(Shard(self, number, epoch, path, kind, start, end))
+            if waits and answer.get("taken"):
+                says_at = self._check_own_wait(says_at)
         shard = self._queue.popleft()
         with self._lock:
-            self._in_use.add(shard.number)
+            self._in_use[shard.number] = shard
             self._show()
         return shard
 
+    def _check_own_wait(self, says_at: float) -> float:
+        """Refuse to wait for shards that this program holds itself. Where another of its threads may call their `done()`, say so once, at
+        `says_at`; return when to say it.
+        """
+        own = [source for source in _open if source._shards.name == self._shards.name]
+        shards = [
+            shard
+            for source in own
+            if source is not self or self.is_manual  # of records that are read, the last shards may be in use still
+            for shard in (*source._in_use.values(), *source._queue)
+        ]
+        has_threads = any(thread is not threading.current_thread() for thread in threading.enumerate())
+        if not shards or (has_threads and monotonic() < says_at):
+            return says_at
+        wait = (
+            f"shards({self._shards.name!r}) waits for {', '.join(map(repr, shards[:3]))}{', ...' if shards[3:] else ''}"
+        )
+        if has_threads:
+            import sys
+
+            print(f"trainmaster: {wait}, which this program has not called done() on", file=sys.stderr, flush=True)
+            return float("inf")
+        for source in own:
+            source._mark.show(SEVERAL)  # no shard is to blame
+        raise RuntimeError(
+            f"{wait}, which this program holds: call its done(), or end the loop that has it, before asking for the next one"
+        )
+
     def done(self, shard: Shard, records: int | None) -> None:
+        if self.is_manual and self not in _open:
+            raise RuntimeError(
+                f"shard {shard.number} of {self._shards.name} was given back when the loop over the shards ended: "
+                "call done() within it"
+            )
         with self._lock:
             if shard.number in self._in_use:
-                self._in_use.discard(shard.number)
-                (self._held if self._is_held else self._done).append([shard.number, records])
+                del self._in_use[shard.number]
+                (self._held if self._is_held else self._done).append([shard.number, records, _state])
                 self._show()
         if _is_prompt:
             self._report()
+
+    def settle(self) -> None:
+        """Report what is done, the shard too that the consumer has read to its end, and return once the agent knows it.
+
+        Raises RuntimeError where the consumer is in the middle of a shard.
+        """
+        for shard in [] if self.is_manual else list(self._in_use.values()):
+            if not (self.by_shards and shard._read is not None):
+                raise RuntimeError(
+                    f"commit() in the middle of shard {shard.number} of {self._shards.name}: "
+                    "read by .shards(), each to its end or to its done(), and commit between two"
+                )
+            shard.done()
+        with self._lock:
+            report = self._done[:]
+        if report and self._link.ask({"op": "done", "input": self._shards.name, **_report_of(report)}) is not None:
+            self._forget_reported(report)
 
     def hold_reports(self, is_held: bool) -> None:
         """Keep what is done from now on; or report all that was kept."""
         with self._lock:
             self._is_held = is_held
             if not is_held:
-                self._done += self._held
+                self._done += [[number, records, _state] for number, records, _ in self._held]
                 self._held.clear()
         self._report()
 
@@ -288,7 +348,7 @@ class _Leased(_Source):
 
     def _show(self) -> None:
         """Show the agent the shard that the consumer is in the middle of: where it has several, nobody knows which of them that is."""
-        self._mark.show(next(iter(self._in_use)) if len(self._in_use) == 1 else NOTHING)
+        self._mark.show(SEVERAL if len(self._in_use) > 1 else next(iter(self._in_use), NOTHING))
 
     def _ask(self, wait: bool) -> dict[str, Any]:
         with self._lock:
@@ -319,9 +379,9 @@ class _Leased(_Source):
         if report and self._link.post({"op": "done", "input": self._shards.name, **_report_of(report)}):
             self._forget_reported(report)
 
-    def _forget_reported(self, report: list[list[int | None]]) -> None:
+    def _forget_reported(self, report: list[list[Any]]) -> None:
         """Forget the shards that the agent has the report of."""
-        numbers = {number for number, _ in report}
+        numbers = {number for number, *_ in report}
         with self._lock:
             self._done = [entry for entry in self._done if entry[0] not in numbers]
 
@@ -330,7 +390,7 @@ class _Leased(_Source):
             numbers = [
                 *self._in_use,
                 *(shard.number for shard in self._queue),
-                *(number for number, _ in [*self._done, *self._held] if number is not None),
+                *(number for number, *_ in [*self._done, *self._held]),
             ]
         greeting: dict[str, Any] = {} if self._mark.descriptor is None else {"mark": self._mark.descriptor}
         if numbers:
@@ -352,21 +412,29 @@ class _Leased(_Source):
 _open: list[_Leased] = []
 _is_prompt = False  # shards are reported as soon as they are done
 _kept_by = ""  # who keeps what this program makes of its shards; "": its outputs, or a checkpoint
+_state: list[Any] | None = None  # the state that has what is done now, where members of a training keep it
 
 
-def _report_of(done: list[list[int | None]]) -> dict[str, Any]:
+def _report_of(done: list[list[Any]]) -> dict[str, Any]:
     return {"done": done, "kept_by": _kept_by} if _kept_by else {"done": done}
 
 
-def report_at_once(kept_by: str) -> None:
+def report_at_once(kept_by: str, state: list[Any] | None = None) -> None:
     """Report what is done, and from now on each shard as soon as it is done: what a program has not reported when it dies is read again.
 
-    `kept_by`: who has what was made of them when this program dies: the other "members", or "servers".
+    `kept_by`: who has what was made of them when this program dies: the other "members", or "servers". `state`: [training, round, step] of
+    the members' state that has it.
     """
-    global _is_prompt, _kept_by
-    _is_prompt, _kept_by = True, kept_by
+    global _is_prompt, _kept_by, _state
+    _is_prompt, _kept_by, _state = True, kept_by, state
     for source in list(_open):
         source.hold_reports(False)
+
+
+def keep_in_outputs() -> None:
+    """Say that this task's outputs hold what is made of its shards, also where the group has servers or a checkpoint."""
+    global _kept_by
+    _kept_by = "outputs"
 
 
 def hold_reports() -> None:
@@ -375,15 +443,37 @@ def hold_reports() -> None:
         source.hold_reports(True)
 
 
+_commits: dict[int, Link] = {}  # process -> its connection for commits
+
+
+def commit() -> None:
+    """Commit the new files at this task's outputs, with the shards that it has done: they are kept, whatever becomes of its attempt.
+
+    Call it between shards, with every file closed or flushed that holds what was made of them, and write to new files afterwards: a file
+    that is committed may not change. It returns once the files are stored and the master has them on its log; they are in their final
+    place when the job ends. For one process that reads an input `as: shards` by `shards(name).shards()`; other processes of the task must
+    not be writing. Alone it does nothing. Raises RuntimeError in the middle of a shard, and where nothing could be committed.
+    """
+    path = os.environ.get("TRAINMASTER_SOCKET")
+    if not path:
+        return
+    for source in list(_open):
+        source.settle()
+    link = _commits.get(os.getpid()) or _commits.setdefault(os.getpid(), Link(path))
+    answer = link.ask({"op": "commit"})
+    if answer is not None and "error" in answer:
+        raise RuntimeError(f"nothing was committed: {answer['error']}")
+
+
 def _at_exit() -> None:
     while _open:
         _open.pop().flush()
 
 
 def _after_fork() -> None:
-    global _is_prompt, _kept_by
+    global _is_prompt, _kept_by, _state
     forks.count += 1
-    _is_prompt, _kept_by = False, ""
+    _is_prompt, _kept_by, _state = False, "", None
     for source in _open:
         source._lock = threading.Lock()
     _open.clear()

@@ -6,7 +6,7 @@ process is gone: a file without a name (memfd), which the agent opens as /proc/<
 
 from __future__ import annotations
 
-NOTHING = -1
+NOTHING, SEVERAL = -1, -2  # the process is in the middle of no shard, or of several
 
 
 class Mark:

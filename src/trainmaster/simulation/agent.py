@@ -16,7 +16,9 @@ import attrs
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.link.outbox import Outbox
 from trainmaster.agent.link.waits import Waits
-from trainmaster.core.machine.orders import order_faults
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import MEMBERS
+from trainmaster.core.machine.orders import WHEN_STOPPED, order_faults
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, NEW, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.simulation.engine import Container
 from trainmaster.simulation.meetings import Process
@@ -55,6 +57,9 @@ class Habits:
     commits: float = 0.5  # s that a commit takes at most
     misses_upload: float = 0.0  # chance that the outputs of an attempt cannot be uploaded
     idle_writers: float = 0.0  # chance that an attempt puts nothing into its outputs
+    parts: float = (
+        0.0  # chance that the outputs are committed in a part, after each shard and once a program is stopped
+    )
     stillborn: float = 0.0  # chance that an agent dies before it is heard of
     poison: frozenset[int] = frozenset()  # shards that kill their readers
     tells_begun: bool = False  # whether agents tell which shard a program was reading when it failed
@@ -62,6 +67,7 @@ class Habits:
     reads: tuple[float, float] = (0.1, 2.0)  # s that the program works on a shard
     warms_up: tuple[float, float] = (2.0, 2.0)  # s until the template of a spare's program is made
     steps: Steps | None = None  # how fast programs work that report their steps
+    trains: bool = False  # programs of a rendezvous train: the work on their shards is in the state of all members
     meets: str = ""  # what programs wait for together (`core.waits`); "": for nothing
 
 
@@ -82,9 +88,14 @@ class Agent:
         self.course = Course(0)  # of the newest attempt
         self.running = 0  # attempt whose program runs
         self.reading: list[int] = []  # shard numbers leased and not reported yet
+        self._parts, self._uncommitted = (
+            0,
+            RangeSet(),
+        )  # of the attempt; and the shards that it has read since the last part
         self._begun: list[list[Any]] = []  # the shard that the program was reading when it failed, as a report tells it
         self._reached: dict[str, Any] = {}  # the best progress of the running program
         self._began = self._step = 0.0  # of a program that reports its steps
+        self._allowed = ""  # when its outputs are committed in parts
         self._restored: int | None = None  # the checkpoint set that was put in place
         self._env: Mapping[str, Any] = {}  # the environment of the running program
         self._obeyed: set[tuple[int, str, str]] = set()  # orders carried out
@@ -187,6 +198,10 @@ class Agent:
         if self.alive and self.link is not None and self.link.open:
             self.link.send_waits(message)
 
+    def holds_report(self, kind: str) -> bool:
+        """Tell whether a report of this kind is not acknowledged yet."""
+        return self._outbox.holds(kind)
+
     def acknowledged(self, n: int) -> None:
         self._outbox.acknowledge(n)
         self._unacknowledged = {number: shard for number, shard in self._unacknowledged.items() if number > n}
@@ -252,6 +267,7 @@ class Agent:
         if not course.enter(STARTING):
             return
         self.running, self._env, self.reading, self._begun = attempt, order["env"], [], []
+        self._parts, self._uncommitted, self._allowed = 0, RangeSet(), order.get("parts", "")
         self.world.program_starts(self.container.task, attempt, self._env.get("generation"), self._restored)
         course.launch()
         course.enter(RUNNING)
@@ -287,6 +303,9 @@ class Agent:
     def _stopped(self, course: Course) -> None:
         if self.alive and course is self.course and course.end():
             ran = bool(self.running)
+            is_between = ran and not self.reading and bool(self._uncommitted)
+            if is_between and self._allowed == WHEN_STOPPED and self.world.rng.random() < self.habits.parts:
+                self._commit_part()
             self.stop_program()
             stop_fields = course.end_fields(False if ran else None) or {}
             self.report(
@@ -347,7 +366,8 @@ class Agent:
         if self.running != attempt or not self.alive:
             return
         name = self._env["input"]
-        leased = self.link.master.lease(self, name) if self.link is not None and self.link.open else None
+        link = None if self.process is not None and self.process.has_no_state else self.link
+        leased = link.master.lease(self, name) if link is not None and link.open else None
         if leased == -1:
             self._program_over(attempt)
         elif leased is None:
@@ -365,11 +385,35 @@ class Agent:
 
     def shard_read(self, attempt: int, name: str, number: int) -> None:
         if self.running == attempt and self.alive:
+            if self.habits.trains and self.process is not None:
+                self.process.hand = (name, number)  # it counts with the step that it is in
+                return
+            self.trained(attempt, name, number)
+
+    def trained(self, attempt: int, name: str, number: int) -> None:
+        """Report the shard that the program has done, and read on."""
+        if self.running == attempt and self.alive:
             self.world.trains(self.container.task, attempt, (name, number))
             self.reading = []
-            self.report("shards-done", attempt, input=name, ranges=[[number, number + 1]])
+            ranges = [[number, number + 1]]
+            state = (
+                {"kept_by": MEMBERS, "states": [[*self.process.mark, ranges]]}
+                if self.process and self.habits.trains
+                else {}
+            )
+            self.report("shards-done", attempt, input=name, ranges=ranges, **state)
             self._unacknowledged[self._outbox.last] = number
+            self._uncommitted.add(number, number + 1)
+            if self._allowed and self.habits.parts and self.world.rng.random() < self.habits.parts:
+                self._commit_part()
             self._read_shards(attempt)
+
+    def _commit_part(self) -> None:
+        """Commit what was read since the last part. The report is not heard of where the agent is lost on the way."""
+        self._parts += 1
+        name, shards, self._uncommitted = self._env["input"], self._uncommitted, RangeSet()
+        self.world.truth.parts[self.container.task, self.running, self._parts] = {(name, number) for number in shards}
+        self.report("part", self.running, number=self._parts, outputs={}, kept={name: shards.to_json()})
 
     def _checkpoint(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
@@ -384,9 +428,11 @@ class Agent:
 
     def _program_over(self, attempt: int) -> None:
         if self.running == attempt and self.alive:
-            if self.process is not None and self.process.is_blocked:
+            if self.process is not None and self.process.must_stay:
                 self.world.at(1.0, self._program_over, attempt)
                 return
+            if self.habits.trains and self.process is not None:
+                self.world.finishes(self.container.task, attempt, self.process.state or set())
             fails = self.world.rng.random() < self.habits.fails
             self.end_program(attempt, self.world.rng.choice(FAILURES) if fails else WELL)
 

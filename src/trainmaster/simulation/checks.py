@@ -16,7 +16,8 @@ from trainmaster.core.input.shards import OUTPUTS
 from trainmaster.core.machine.events import EVENTS, Event, decode, encode, faults, whole
 from trainmaster.core.machine.reasons import REASONS
 from trainmaster.core.machine.snapshot import dump
-from trainmaster.core.machine.state import SUCCEEDED, State, joins_alone, unit_of, warms_up
+from trainmaster.core.machine.state import State, joins_alone, unit_of, warms_up
+from trainmaster.core.states import SUCCEEDED
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.world import Violation, World
 
@@ -66,6 +67,7 @@ def _check_budgets(events: list[Event], living: State) -> None:
     """Check that no restart exceeded its budget, as readers of the log see the costs; only progress gave any back."""
     best: dict[str, float] = {}  # by unit
     charged: Counter[str] = Counter()  # by unit, restarts at its programs' fault since it got further
+    totals: Counter[str] = Counter()  # the same, since it reported progress
     for event in events:
         data = event.data
         unit = data.get("unit") or (unit_of(living.tasks[data["task"]]).text if "task" in data else "")
@@ -75,14 +77,19 @@ def _check_budgets(events: list[Event], living: State) -> None:
             )  # programs of one job report the same of the two
             if reached <= best.get(unit, -1.0):
                 raise Violation(f"{data['task']} told {reached} again, which gave its budget back")
-            best[unit], charged[unit] = reached, 0
-        elif event.type == "checkpoint-saved" and data["refunds"]:
+            best[unit], charged[unit], totals[unit] = reached, 0, 0
+        elif (event.type == "checkpoint-saved" and data["refunds"]) or (
+            event.type == "part-committed" and data["kept"]
+        ):
             charged[unit] = 0
         elif event.type == "settled" and not data["costs"]:
-            charged[unit] = max(0, charged[unit] - 1)
+            charged[unit], totals[unit] = max(0, charged[unit] - 1), max(0, totals[unit] - 1)
         elif event.type == "incident" and data["again"]:
             charged[unit] += data["costs"]
-            if data["free"] > FREE_LIMIT or (data["costs"] and max(data["spent"], charged[unit]) > data["limit"]):
+            totals[unit] += data["costs"]
+            restart = living.role(living.tasks[data["cause"]["task"]]).restart
+            is_over = max(data["spent"], charged[unit]) > data["limit"] or totals[unit] > restart.total
+            if data["free"] > FREE_LIMIT or (data["costs"] and is_over):
                 raise Violation(f"a restart beyond its budget: {dict(data)}")
 
 
@@ -187,6 +194,11 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
             )
         if skipped := [number for number in counted if world.truth.trained[name, number] == 0]:
             raise Violation(f"input {name}: shards {skipped[:5]} were counted and never read")
+        for (key, attempt), known in world.truth.models.items() if succeeded else ():
+            if missing := [number for number in counted if number not in known]:
+                raise Violation(
+                    f"input {name}: shards {missing[:5]} were counted, and attempt {attempt} of {key} ended with a model without"
+                )
         if succeeded and _all_must_succeed(state):
             _check_work(world, events, state, name)
         if succeeded and state.known_job.checkpoint is not None and state.known_job.gang:
@@ -202,24 +214,35 @@ def _check_shards(world: World, events: list[Event], state: State, totals: Mappi
 
 
 def _check_work(world: World, events: Sequence[Event], state: State, name: str) -> None:
-    """Check that what was made of each shard that counted is in a committed output, where outputs keep it."""
+    """Check that what was made of each shard that counted is in a committed output once, where outputs keep it."""
     done: dict[int, tuple[str, int, str]] = {}
+    holders: Counter[int] = Counter()  # shard -> committed outputs that hold what was made of it
+    in_parts: dict[tuple[str, int], set[tuple[str, int]]] = {}
     for event in whole(events):
+        if event.type == "part-committed":
+            key, attempt = event.data["task"], event.data["attempt"]
+            part = world.truth.parts[key, attempt, event.data["part"]]
+            in_parts.setdefault((key, attempt), set()).update(part)
+            holders.update(number for input_, number in part if input_ == name)
         if event.type in ("shards-done", "shards-returned") and event.data["input"] == name:
             for number in RangeSet.from_json(event.data["ranges"]):
                 done.pop(number, None)
                 if event.type == "shards-done":
                     done[number] = event.data["task"], event.data["attempt"], event.data.get("kept_by", "")
-    for number, (key, attempt, kept_by) in done.items():
+    for (key, attempt), work in world.truth.work.items():
         task = state.tasks[key]
-        is_kept = (
-            attempt in world.truth.commits.get(key, ())
-            if task.commits
-            else (task.final, task.attempt) == (SUCCEEDED, attempt)
-        )
-        if kept_by == OUTPUTS and not (is_kept and (name, number) in world.truth.work.get((key, attempt), ())):
+        if task.commits and attempt in world.truth.commits.get(key, ()):
+            rest = work - in_parts.get((key, attempt), set())
+        elif not task.commits and (task.final, task.attempt) == (SUCCEEDED, attempt):
+            rest = work  # the outputs of the others of its group hold it
+        else:
+            continue
+        holders.update(number for input_, number in rest if input_ == name)
+    for number, (key, attempt, kept_by) in done.items():
+        if kept_by == OUTPUTS and holders[number] != 1:
             raise Violation(
-                f"input {name}: shard {number} was counted, and attempt {attempt} of {key} never committed its work on it"
+                f"input {name}: shard {number} was counted for attempt {attempt} of {key}, and {holders[number]} committed outputs hold "
+                "what was made of it"
             )
 
 

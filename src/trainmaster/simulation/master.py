@@ -17,7 +17,7 @@ from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.snapshot import dump, load
-from trainmaster.core.machine.state import State, Task, signal_fields
+from trainmaster.core.machine.state import State, Task, commits_parts, signal_fields
 from trainmaster.core.machine.stimuli import (
     Connected,
     Disconnected,
@@ -112,7 +112,8 @@ class SimulatedMaster:
         if self.links.get(agent.key) is link:
             del self.links[agent.key]
             self.tell(Disconnected(*agent.key))
-            self._push(self._checked(self.turns.lose(agent.key[0])))
+            if not any(task == agent.key[0] for task, _ in self.links):  # else the task has a newer agent by now
+                self._push(self._checked(self.turns.lose(agent.key[0])))
 
     def lease(self, agent: Agent, name: str) -> int | None:
         """Return a shard's number, None for not now, -1 at the end."""
@@ -152,6 +153,7 @@ class SimulatedMaster:
 
     def _check_log_alone(self) -> None:
         """Hold what was decided while the log was written against what a new master would decide from it."""
+        self.world.truth.turns_checked += 1
         facts = decide(load(dump(self.state)), None, self.state.at)
         if facts:
             raise Violation(f"a new master would decide {facts[0]}, and this one did not")
@@ -261,7 +263,9 @@ class SimulatedMaster:
             return signal_fields(task, order.id)
         if order.verb == "warm-up":
             return {"workdir": "share", "command": ""}
-        return {"command": "", "env": self._env(job, task)} if order.verb == "start" else {}
+        if order.verb == "start":
+            return {"command": "", "env": self._env(job, task), "parts": commits_parts(self.state, task)}
+        return {}
 
     def _env(self, job: Job, task: Task) -> dict[str, Any]:
         env: dict[str, Any] = {}

@@ -1,8 +1,9 @@
 """Simulate programs that wait for each other, at a rendezvous, at a barrier or for a lock, and check what their masters answer.
 
 The way between is the real one: the agent's `Waits`, the master's `Turns`. A program of a rendezvous joins, makes steps while all members
-of its round are in it, and joins anew once the round is broken or somebody is wanted in it. One of a barrier comes to it again and again;
-one of a lock holds it for a while. Promises hold at two moments: as a master decides (`check_decision`), and as a program hears of it.
+of its round are in it, and joins anew once the round is broken or somebody is wanted in it. Where it trains, a step adds the shard that a
+member has read to the state of all members, which a newcomer takes (`runtime.elastic`). One of a barrier comes to it again and again; one
+of a lock holds it for a while. Promises hold at two moments: as a master decides (`check_decision`), and as a program hears of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.state import State, Task
 from trainmaster.core.waits import BARRIER, BROKEN, LOCK, RENDEZVOUS, WANTED
+from trainmaster.runtime.elastic.rounds import NO_STATE, STATE, Member, Round
 from trainmaster.simulation.network import Master
 from trainmaster.simulation.world import Violation
 
@@ -36,6 +38,11 @@ class Process:
         self.ended: float | None = None
         self.is_waiting = self.is_broken = self.is_wanted = self.holds = False
         self.round = self.newest = self.step = 0
+        self.state: set[int] | None = None  # the shards that its model has learnt; None: it was given no state yet
+        self.hand: tuple[str, int] | None = None  # the input and number of the shard that is read, and in no step yet
+        self._told = 0  # the round in which it said that the training begins with its state
+        self._has_state = NO_STATE  # of the other members
+        self._is_behind = False  # it has entered a round, and has not got that round's state
         self.members: list[list[Any]] = []
         self._requests = itertools.count(1)
         self.world.truth.processes[self.task, attempt] = self
@@ -82,17 +89,55 @@ class Process:
     @property
     def is_blocked(self) -> bool:
         """Tell whether it can do nothing: it waits, or is in the middle of a step that some member of its round will not finish."""
-        return self.is_waiting or (self.round > 0 and not self.is_broken and len(self._fellows()) < len(self.members))
+        if self.is_waiting or (self.trains and not self.round):
+            return True
+        if self.round == 0 or self.is_broken:
+            return False
+        fellows = self._fellows()
+        return len(fellows) < len(self.members) or (self.trains and any(fellow._is_behind for fellow in fellows))
+
+    @property
+    def mark(self) -> tuple[str, int, int]:
+        """Return the mark of its state: of which training, round and step it is."""
+        return NAME, self.round, self.step
+
+    @property
+    def must_stay(self) -> bool:
+        """Tell whether it cannot end well yet: it is in the middle of something, or its training has gone on without it."""
+        return self.is_blocked or (self.trains and self.is_broken)
+
+    @property
+    def has_no_state(self) -> bool:
+        """Tell whether it waits for the training's state, and reads nothing before."""
+        return self.trains and self.state is None
+
+    @property
+    def trains(self) -> bool:
+        return self.agent.habits.trains
 
     def _train(self) -> None:
         """Make a step, which needs all members in the round; all leave it together where somebody is wanted."""
-        if self.is_blocked:
+        if self._is_behind and not self.is_broken:
+            self._take_state()
+        if self.is_blocked and (self.round or self.is_waiting):
             return
         if not self.round or self.is_broken or self.world.rng.random() < 0.02:
             self._join(agreed=False)
             return
-        self.step, self.got_on = self.step + 1, self.world.now
         fellows = self._fellows()
+        if self.trains and self.world.rng.random() < 0.02:
+            for fellow in fellows:  # none of the others gets the whole sum, and each joins anew
+                fellow.is_broken = fellow is not self
+            fellows = [self]
+        for fellow in fellows if self.trains else (self,):
+            fellow.step, fellow.got_on = fellow.step + 1, self.world.now
+        if self.hand is not None:
+            name, number = self.hand
+            self.hand = None
+            for fellow in fellows:
+                assert fellow.state is not None
+                fellow.state.add(number)
+            self.agent.trained(self.attempt, name, number)
         if any(fellow.is_wanted for fellow in fellows):
             for fellow in fellows:
                 fellow._join(agreed=True)
@@ -106,9 +151,31 @@ class Process:
             if other.counts and not other.is_broken and (other.role, other.round) == (self.role, self.round)
         ]
 
+    def _take_state(self) -> None:
+        """Begin a training where it is the source of the round's state, else take that state once it is there."""
+        meeting = self._meeting
+        states = [int(member.payload) for member in meeting.members]
+        source = meeting.furthest(meeting.holders(states))
+        if source == meeting.rank:
+            if self._told != self.round:
+                self._told, lost = self.round, meeting.begins_anew(states)
+                begun = {"training": NAME, "round": self.round, "step": self.step}
+                self.agent.report("state-begun", self.attempt, **begun, lost=lost, restored=False)
+            if self.agent.holds_report("state-begun"):
+                return
+            self.state = set() if self.state is None else self.state
+        else:
+            task = meeting.members[source].task
+            fellow = next((fellow for fellow in self._fellows() if fellow.task == task), None)
+            if fellow is None or fellow._is_behind or fellow.state is None:
+                return
+            self.state, self.step = set(fellow.state), fellow.step
+        self._is_behind, self._has_state = False, STATE
+
     def _join(self, *, agreed: bool) -> None:
         self.round, self.is_waiting = 0, True
-        more = {"payload": str(self.attempt), "step": self.step, "agreed": agreed}
+        payload = str(self._has_state if self.trains else self.attempt)
+        more = {"payload": payload, "step": self.step, "agreed": agreed}
         if why := self.agent.waits.join(self, next(self._requests), NAME, 0, more):
             raise Violation(f"{self.task}: attempt {self.attempt} may not join: {why}")
 
@@ -135,6 +202,11 @@ class Process:
             raise Violation(f"{self.task} is rank {answer['rank']} of round {number}, where others see {members}")
         self.newest = self.round = number
         self.members, self.is_broken, self.is_wanted = members, False, False
+        self._is_behind = True
+        self._meeting = Round(number, answer["rank"], [Member(*row) for row in members], answer["finished"])
+        self._has_state = self._meeting.after_joining(self._has_state)
+        if self.trains and self._meeting.is_too_late:
+            self.agent.end_program(self.attempt, {"reason": "exit", "status": 0})  # too late: nothing is left to train
         if self.counts and any(other.members != members for other in self._fellows()):
             raise Violation(f"{self.role}: two rounds {number} of different members")
 

@@ -24,6 +24,12 @@ def random_scene(seed: int, plant: str = "") -> Scene:
     """Return a small job of any kind, in a world with any of the faults."""
     if random.Random(f"lasting 29 {seed}").random() < 0.1:
         return _lasting_scene(seed, plant)
+    if random.Random(f"training 32 {seed}").random() < 0.05:
+        return _training_scene(seed, plant)
+    return _mixed_scene(seed, plant)
+
+
+def _mixed_scene(seed: int, plant: str) -> Scene:
     rng = random.Random(f"scene {seed}")
     scope = rng.choice(("group", "group", "task", "never"))
     shards = rng.choice((0, 0, 40)) if scope != "never" else 0
@@ -100,7 +106,33 @@ def _lasting_scene(seed: int, plant: str) -> Scene:
     if scope == "task" and rng.random() < 0.3:
         job["completion"] = {"failures": 0.0}  # none may fail, by another rule of the end
     habits = Habits(fails=rng.choice((0.0, 0.1, 0.3)), misses_upload=rng.choice((0.0, 0.1, 0.3)), staging=(0.0, 1.0))
+    habits = evolve(habits, parts=random.Random(f"parts 32 {seed}").choice((0.0, 0.1, 0.5)))
+    if habits.parts and random.Random(f"total 33 {seed}").random() < 0.2:
+        worker["restart"], habits = {"scope": scope, "limit": 1, "total": 2}, evolve(habits, fails=0.6)
     scales = [(rng.random() * 100.0, ScaleRequested("worker", rng.randint(least, most), "a user")) for _ in range(4)]
+    return Scene(
+        job=job, habits=habits, faults=rng.sample(ALL, rng.randint(1, len(ALL))), fault_every=rng.choice((3.0, 20.0, 60.0)),
+        stormy=rng.choice((60.0, 600.0)), nodes=rng.randint(2, 8), shards=40, wishes=rng.sample(scales, rng.randint(0, 4)), plant=plant,
+    )  # fmt: skip
+
+
+def _training_scene(seed: int, plant: str) -> Scene:
+    """Return a job whose members train one model while they come and go; it is the state of all of them that has learnt the shards."""
+    rng = random.Random(f"training scene {seed}")
+    most = rng.randint(1, 4)
+    worker = {
+        "command": "true", "replicas": {"min": rng.randint(1, most), "max": most}, "restart": {"scope": "task", "limit": 1000},
+    }  # fmt: skip
+    job = {
+        "name": "sim",
+        "roles": {"worker": worker},
+        "gang": rng.random() < 0.5,
+        "inputs": {"train": {"url": "memory://data", "as": "shards"}},
+        "timeouts": {"start": "10m", "storage": "10m"},
+        "scale": {"every": "5s", "grow": rng.random() < 0.8},
+    }
+    habits = Habits(fails=0.0, staging=(0.0, 1.0), meets=RENDEZVOUS, trains=True, reads=(0.1, 5.0))
+    scales = [(rng.random() * 100.0, ScaleRequested("worker", rng.randint(1, most), "a user")) for _ in range(4)]
     return Scene(
         job=job, habits=habits, faults=rng.sample(ALL, rng.randint(1, len(ALL))), fault_every=rng.choice((3.0, 20.0, 60.0)),
         stormy=rng.choice((60.0, 600.0)), nodes=rng.randint(2, 8), shards=40, wishes=rng.sample(scales, rng.randint(0, 4)), plant=plant,

@@ -66,6 +66,11 @@ class Truth:
     trained: Counter[tuple[str, int]] = attrs.field(factory=Counter)
     # (task, attempt) -> the shards that its program read to their end, (input, number).
     work: dict[tuple[str, int], set[tuple[str, int]]] = attrs.field(factory=dict)
+    models: dict[tuple[str, int], set[int]] = attrs.field(
+        factory=dict
+    )  # (task, attempt) -> what its model had learnt in the end
+    # (task, attempt, part) -> the shards whose work it holds, whether the master heard of it or not.
+    parts: dict[tuple[str, int, int], set[tuple[str, int]]] = attrs.field(factory=dict)
     # (input, shard number) -> the attempts that failed by themselves while they were reading it.
     failed_on: dict[tuple[str, int], set[tuple[str, int]]] = attrs.field(factory=dict)
     lines: dict[tuple[int, int], Line] = attrs.field(factory=dict)  # (group, generation) -> its model
@@ -75,6 +80,7 @@ class Truth:
     processes: dict[tuple[str, int], Process] = attrs.field(factory=dict)
     met: Counter[str] = attrs.field(factory=Counter)  # what programs waited for -> times they were let through
     starts: int = 0
+    turns_checked: int = 0  # that were held against what a new master would decide
     struck: Counter[str] = attrs.field(factory=Counter)  # rule or fault -> times it happened
 
 
@@ -250,6 +256,10 @@ class World:
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
             self.truth.lines[generation].trained.add(shard)
+
+    def finishes(self, task: str, attempt: int, learnt: set[int]) -> None:
+        """Record the shards that the model of a program that has ended well has learnt."""
+        self.truth.models[task, attempt] = set(learnt)
 
     def fails_on(self, task: str, attempt: int, shard: tuple[str, int]) -> None:
         """Record that the program failed by itself while it was reading the shard."""

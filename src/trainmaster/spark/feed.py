@@ -252,10 +252,11 @@ def _refused(error: Exception) -> BadInput | EngineFailed | None:
 def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
     """Return how feeders reach a job's master, once there is one, and what they feed. Raises BadInput where the job has no such feed."""
     from trainmaster.client.jobs.past import described
-    from trainmaster.client.jobs.places import CERTIFICATE_FILE, TOKEN_FILE, job_storage, master_socket
+    from trainmaster.client.jobs.places import job_storage, master_socket
     from trainmaster.core.input.feed_tokens import feed_token
+    from trainmaster.log.documents.jobs import place_of, read_certificate, read_token
     from trainmaster.log.epochs import read_master
-    from trainmaster.log.storage import place_of, storage_for
+    from trainmaster.log.storage import storage_for
 
     job = run.id
     roles = [known.name for known in described(job).roles.values() if name in known.feed and not known.feed[name].share]
@@ -266,7 +267,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
             anchor="no-feed",
         )  # fmt: skip
     folder = job_storage(job)
-    token = (folder / TOKEN_FILE).read_text().strip()
+    token = read_token(folder)
     role = roles[0] if role is None else role
     batch = min(SIZE, described(job).roles[role].feed[name].memory // 4)  # a ring takes batches of up to a third
     link = {"job": job, "token": feed_token(token, role, name), "role": role, "feed": name, "batch": batch}
@@ -275,7 +276,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
         if (record := read_master(storage, token)) is not None:
             if record.addresses[0].startswith("unix:"):
                 return {**link, "socket": record.addresses[0].removeprefix("unix:")}
-            certificate = (folder / CERTIFICATE_FILE).read_text()
+            certificate = read_certificate(folder)
             return {**link, "addresses": list(record.addresses), "certificate": certificate}
         if (status := run.status())["state"] in ("succeeded", "failed", "killed"):
             raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")

@@ -110,8 +110,13 @@ _DERIVED: dict[str, Callable[[Data], str]] = {
     "follows": incident_text,
     "cause": lambda event: failure_text(event["cause"]),
     "lost": lambda event: (
-        f": {event['task']} had not committed what attempt {event['attempt']} made of them" if "task" in event else ""
+        f": {event['task']} had not committed what attempt {event['attempt']} made of them"
+        if "task" in event
+        else ": they are not in the state with which the training goes on"
+        if "training" in event
+        else ""
     ),
+    "anew": lambda event: ": that of the round before is lost" if event["lost"] else "",
     "back": lambda event: f"checkpoint set {event['set']}" if event.get("set") else "its beginning",
     "when": lambda event: f" from {clock(event['due'])} on" if event.get("due") else " once that is worth its cost",
     "pace": pace_words,

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.core.machine.reasons import sentence
 from trainmaster.core.spec.quantities import format_bytes, format_count, format_seconds
+from trainmaster.core.states import state_word
 from trainmaster.log.output import readable as readable_text
 
 TAIL = 20  # of a failing task, lines shown
@@ -140,11 +141,6 @@ def _words(task: Mapping[str, Any]) -> str:
     return str(task.get("words", ""))
 
 
-def state_word(task: Mapping[str, Any]) -> str:
-    """Return a task's state; one that was stopped because the job was complete did not fail by that."""
-    return "stopped" if task["state"] == "killed" and task.get("reason") == "not-needed" else str(task["state"])
-
-
 def progress(task: Mapping[str, Any]) -> str:
     """Return `42 % step 1200`, whichever is known."""
     value, step = task.get("progress"), task.get("step")
@@ -246,7 +242,7 @@ def output_sizes(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int
     """Return files and bytes of each output, over the tasks that committed."""
     sizes: dict[str, dict[str, int]] = {}
     for event in events:
-        if event["type"] == "output-committed":
+        if event["type"] in ("output-committed", "part-committed"):
             for name, output in (event.get("outputs") or {}).items():
                 total = sizes.setdefault(name, {"files": 0, "bytes": 0})
                 for key in total:

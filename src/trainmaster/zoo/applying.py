@@ -3,8 +3,9 @@
 *Predictions* of a shard are one file, `shard-NNNNNNNN.jsonl`, with a line of JSON for each example, in the feed's order: a number or a
 list, or a dictionary by output. It is written under another name, and renamed once it is whole. A shard that is read again gives the same
 file.
-In a job the output's directory is that of one attempt, and what an attempt leaves that fails is dropped: there shards are done when all
-are written, just before the program ends. A directory of `--output` outlasts the program, so there each shard is done at once.
+A directory of `--output` outlasts the program, so there each shard is done at once. In a job the output's directory is that of one attempt:
+its files are committed each 30 s (`runtime.commit`), and once the program is asked to stop, with the shards that they hold. Others do
+again all that came after the last commit.
 
 The processor gets the predictions of each batch, so those of each record once; those of a shard that is read again, again.
 """
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 import numpy
 
 from .. import runtime
+from ..runtime.inputs import keep_in_outputs
 from .data.batches import window_batches
 from .data.records import Window, Windows
 from .data.results import require_folder
@@ -29,6 +33,8 @@ from .models.plain_ids import naming_ids
 from .modes import Mode
 from .reading import reader_of, whole_of
 from .starting import initialise, use_former
+
+COMMITTED_EVERY = 30.0  # s
 
 
 def evaluate(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any) -> int:
@@ -69,9 +75,12 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
     size = flags["minibatch_size"]
     feed = model.feed(Mode.PREDICTION, form.metadata, size, record, getattr(form, "types", None))
     processor = parts.prediction_outputs_processor() if parts.prediction_outputs_processor is not None else None
-    written: list[Window] = []
-    examples = 0
-    while (window := windows.next(wait=not written)) is not None:
+    examples, committed = 0, monotonic()
+    if own:
+        keep_in_outputs()
+        source.is_manual = True  # of the shards that are leased ahead nothing is written
+    stop = Stop()
+    while (window := stop.next_window(windows)) is not None:
         rows: list[Any] = []
         for batch in window_batches(window, feed):
             with naming_ids(model, batch.features):
@@ -86,15 +95,43 @@ def predict(flags: dict[str, Any], model: Any, params: dict[str, Any], say: Any)
             runtime.progress(examples=examples)
         if directory:
             _write(directory, window.first.number, rows)
-        if own:
-            written.append(window)
-        else:
-            window.done()
-    for window in written:
         window.done()
+        if own and (monotonic() - committed >= COMMITTED_EVERY or runtime.warning() is not None):
+            runtime.commit()
+            committed = monotonic()
+    if own and stop.has_come and examples:
+        runtime.commit()
     windows.close()
     say(f"predicted {examples} examples")
     return 0
+
+
+class _Stopped(Exception):
+    """SIGTERM came while this program waited."""
+
+
+class Stop:
+    """SIGTERM ends this program after the shards that it is in the middle of, and at once where it waits for what others may lose."""
+
+    def __init__(self) -> None:
+        self.has_come = self._is_waiting = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.has_come = True
+        if self._is_waiting:
+            raise _Stopped
+
+    def next_window(self, windows: Windows) -> Window | None:
+        """Return the next window; None where there is none, or this program is to end."""
+        try:
+            try:
+                self._is_waiting = True
+                return None if self.has_come else windows.next()
+            finally:
+                self._is_waiting = False
+        except _Stopped:  # also one that came while `finally` began
+            return None
 
 
 def _started(model: Any, features: Any, flags: dict[str, Any], say: Any) -> int:

@@ -56,6 +56,9 @@ class Checkpoints:
         job = os.environ.get("TRAINMASTER_CHECKPOINT", "")
         self.place = job or flags["checkpoint_dir"]
         self._at = "" if job else flags["checkpoint_dir"]
+        self.kept_in = (
+            f"in {flags['checkpoint_dir']}" if flags["checkpoint_dir"] else "with the job, until that is removed"
+        )
         self._keep = flags["keep_checkpoint_max"] or _ALL
 
     def load(self) -> Any:
@@ -80,7 +83,7 @@ class Checkpoints:
         header = next(stored_states.headers(stored_states.place_at(self.place)), None)
         if header is None:
             return f"none in {self.place}"
-        return f"state-{header['number']:08}.json of step {header['step']} in {self.place}"
+        return f"state-{header['number']:08}.json of step {header['step']} {self.kept_in}"
 
 
 class Meter:
@@ -327,7 +330,7 @@ class Training:
         if self._has_servers:
             return str(self._strategy.newest_checkpoint())
         if self._strategy.rank and self._saved >= 0:
-            return f"the newest that rank 0 has stored in {self._checkpoints.place}, of step {self._saved} at most"
+            return f"the newest that rank 0 has stored, of step {self._saved} at most, {self._checkpoints.kept_in}"
         return self._checkpoints.newest()
 
     def _export_to(self, place: str) -> None:

@@ -29,6 +29,7 @@ from trainmaster.agent.attempt.checkpointing import Checkpointing, restore
 from trainmaster.agent.attempt.course import Course
 from trainmaster.agent.attempt.environ import environ, filled
 from trainmaster.agent.attempt.failure import AttemptFailed, failed, words
+from trainmaster.agent.attempt.parts import Parts
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.program import CannotStart, Copy, Launch, Outcome, Program
 from trainmaster.agent.attempt.storage_retry import retrying_storage
@@ -87,6 +88,9 @@ class Attempt:
         self._signals: dict[int, str] = {}  # those that users sent -> the last user
         self._left_out: dict[str, Mapping[str, str]] = {}  # by output: paths already reported as not stored
         self._saving: asyncio.Lock = asyncio.Lock()
+        self._parts: Parts | None = None
+        self._job_ends = False  # it was stopped for that: nothing is committed any more
+        self._drop = threading.Event()  # halts the upload of a part, which a stop lets go on
 
     @property
     def running(self) -> bool:
@@ -117,10 +121,16 @@ class Attempt:
         if self.course.enter(COMMITTING):
             self._carry_on(self._commit(order))
 
-    async def stop(self, number: int | None, grace: float | None, *, shows_stacks: bool = False) -> None:
-        """End the attempt in any phase. `ended` is reported when nothing of it runs any more. `shows_stacks`: its group hangs."""
+    async def stop(
+        self, number: int | None, grace: float | None, *, shows_stacks: bool = False, job_ends: bool = False
+    ) -> None:
+        """End the attempt in any phase. `ended` is reported when nothing of it runs any more.
+
+        `shows_stacks`: its group hangs. `job_ends`: so nothing is committed any more.
+        """
         if not self.course.stop(self.place.going, self._program is not None and self._program.died):
             return
+        self._job_ends = job_ends
         self._halt.set()
         if self.running and shows_stacks:
             await self.dump()
@@ -149,20 +159,18 @@ class Attempt:
     def warn(self, seconds: float, why: str, number: int | None) -> None:
         """Tell the program that its container will be taken back; by a signal only where the job asks for one."""
         self.place.programs.warn(seconds, why)
-        if number is not None and self.running and self._program is not None and not self._program.warn(number):
-            detail = f"{signal_name(number)} was not sent: the program has no handler for it, so it would end"
-            self._report("warned", what="stop.warn", detail=detail)
+        if number is not None and self.running and self._program is not None:
+            self._report_unsent("stop.warn", number, self._program.warn(number))
 
     def signal(self, number: int, by: str) -> None:
         """Send a user's signal to the program."""
         if self.running and self._program is not None:
             self._signals[number] = by
-            try:
-                self._program.signal(number)
-            except PermissionError as error:
-                self._report(
-                    "warned", what="signal", detail=f"{signal_name(number)} could not be sent: {error.strerror}"
-                )
+            self._report_unsent("signal", number, self._program.signal(number))
+
+    def _report_unsent(self, subject: str, number: int, why: str) -> None:
+        if why:
+            self._report("warned", what=subject, detail=f"{signal_name(number)} was not sent: {why}")
 
     def peer_finished(self, limit: float | None) -> None:
         if self._watching is not None and self._watching.finishing is None:
@@ -194,6 +202,10 @@ class Attempt:
     def checkpointed(self, state: str, marks: Mapping[str, Any]) -> None:
         if self._checkpointing is not None:
             self._checkpointing.note_state(state, marks)
+
+    async def commit_part(self) -> str:
+        """Commit what the program has made so far. Return why it could not be, "" where it was."""
+        return "its program has not started" if self._parts is None else await self._parts.commit()
 
     def read_shards(self) -> None:
         """Count shards reported as done: a kind of progress."""
@@ -228,6 +240,7 @@ class Attempt:
 
     async def _give_up(self, failure: AttemptFailed) -> None:
         self._halt.set()
+        self._drop.set()
         await self._sweep()
         await self._finish(failure)
 
@@ -246,7 +259,7 @@ class Attempt:
         await self._thread("staging-failed", self.place.settle_address)
         await self._thread("staging-failed", self.place.settle_environment)
         if self._outputs:
-            await self._thread("upload-failed", self.place.materials.require_places, self._outputs)
+            await self._thread("upload-failed", self.place.materials.require_places, self._outputs, self._halt)
         await self._thread("staging-failed", site.furnish, order)
         if materials := {key: order[key] for key in ("archives", "cache") if order[key]}:
             await self._thread("staging-failed", self.place.materials.provide, materials, site.cwd)
@@ -325,6 +338,7 @@ class Attempt:
                 await self._checkpointing.begin()
             except BadInput as error:  # the path is a link that leads out of the directory
                 raise failed("staging-failed", error) from error
+        self._parts = Parts(self.place, order["parts"], self._outputs, len(copies), self._upload, self._report)
         self.place.programs.begin(self.number)
         outcome = await self._launch(launch, self._report_started, self._records(launch.environ))
         await self._after(outcome)
@@ -534,6 +548,8 @@ class Attempt:
             await self._checkpointing.last(outcome.signal is None and outcome.reason == "exit")
         await self._end_aside()
         self._close_feeds()
+        if outcome.well and self.course.is_stopped and not self._job_ends and self._parts is not None:
+            await self._parts.commit_last()
         await self.place.end_programs(self.course.is_stopped)
         if not outcome.well or not self.course.enter(EXITED):
             await self._finish(failure, outcome)
@@ -541,24 +557,29 @@ class Attempt:
         self._end_log()
         await self._report_end(AttemptFailed("exit", {"status": 0}), outcome)
         if self._outputs:
-            upload, cwd, tell = (
-                self.place.materials.upload,
-                self.place.workplace.cwd,
-                self._progress_reporter("uploading"),
-            )
-            self._uploaded = await self._thread(
-                "upload-failed", upload, self._outputs, cwd, self.number, tell, self._halt
-            )
+            self._uploaded = await self._upload(0, {} if self._parts is None else self._parts.kept)
             self.course.enter(UPLOADED)
-            for name, parts in self._uploaded.items():
-                self._warn_left_out(name, parts.pop("left_out", {}))
             self._report("uploaded", outputs=self._uploaded)
         else:
             self.course.enter(UPLOADED)  # nothing to commit; until its group has ended too, it may still be taken back
 
+    async def _upload(self, part: int, kept: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Upload the outputs, or with a number their next part, without the files that parts have `kept`."""
+        cwd, tell = self.place.workplace.cwd, self._progress_reporter("uploading")
+        halt = self._drop if part else self._halt
+        arguments = (self._outputs, cwd, self.number, kept, tell, halt, part)
+        uploaded: dict[str, dict[str, Any]] = await self._thread(
+            "upload-failed", self.place.materials.upload, *arguments, halt=halt
+        )
+        for name, report in uploaded.items():
+            self._warn_left_out(name, report.pop("left_out", {}))
+        return uploaded
+
     async def _commit(self, order: Mapping[str, Any]) -> None:
         outputs = order["outputs"] or self._outputs
-        done = await self._thread("commit-failed", self.place.materials.commit, outputs, self._uploaded, self.number)
+        parts = {} if self._parts is None else self._parts.uploaded
+        commit = self.place.materials.commit
+        done = await self._thread("commit-failed", commit, outputs, self._uploaded, self.number, parts)
         self.course.enter(DONE)
         self._report("committed", outputs=done)
 
@@ -612,6 +633,7 @@ class Attempt:
         if not self.course.end():
             return
         self._halt.set()
+        self._drop.set()
         self._close_feeds()
         await self.place.end_programs(self.course.is_stopped)
         self._end_log()
@@ -697,10 +719,14 @@ class Attempt:
 
         return count
 
-    async def _thread(self, reason: str, act: Callable[..., Any], *arguments: Any) -> Any:
-        """Do blocking work in a thread, also on a storage that is away for a while. An exception becomes a failure with `reason`."""
+    async def _thread(
+        self, reason: str, act: Callable[..., Any], *arguments: Any, halt: threading.Event | None = None
+    ) -> Any:
+        """Do blocking work in a thread, also on a storage that is away for a while; where the attempt is stopped, or `halt` is set, no
+        longer. An exception becomes a failure with `reason`.
+        """
         try:
-            return await retrying_storage(self.place, self._halt, self._report, act, arguments)
+            return await retrying_storage(self.place, halt or self._halt, self._report, act, arguments)
         except AttemptFailed:
             raise
         except Exception as error:

@@ -60,6 +60,8 @@ class Checkpointing:
         self._halt = threading.Event()
         self._stored_at = asyncio.get_running_loop().time()
         self._late = False  # the warning about a late set was reported
+        self._faults: list[str] = []  # of the store, as the thread that stores a set meets them
+        self._warned: set[str] = set()  # faults that were reported
         self._left_out: dict[str, str] = {}  # paths already reported as not stored
 
     def note_state(self, state: str, marks: Any) -> None:
@@ -117,6 +119,7 @@ class Checkpointing:
             log.warning("a checkpoint could not be stored: %s", words(error))
             self._report("warned", what="checkpoint", detail=words(error))
             return
+        self._warn_faults()
         self._watch.stored()
         self._late = False
         self._warn_left_out(self._watch.left_out)
@@ -125,6 +128,14 @@ class Checkpointing:
             pruning = asyncio.create_task(self._prune(stored))
             self._pruning.add(pruning)
             pruning.add_done_callback(self._pruning.discard)
+
+    def _warn_faults(self) -> None:
+        """Report each fault of the store that a set met, once."""
+        for fault in dict.fromkeys(self._faults):
+            if fault not in self._warned:
+                self._warned.add(fault)
+                self._report("warned", what="checkpoint", detail=fault)
+        self._faults.clear()
 
     def _warn_left_out(self, left_out: Mapping[str, str]) -> None:
         from trainmaster.data.store.trees import naming
@@ -170,7 +181,10 @@ class Checkpointing:
         whole = partial(
             self._whole.wait, PATIENCE
         )  # of the next checkpoint, where it is begun before this one is stored
-        return save_set(self._url, self._path, self._task, self._attempt, marks=marks, whole=whole, stop=self._halt)
+        return save_set(
+            self._url, self._path, self._task, self._attempt,
+            marks=marks, whole=whole, stop=self._halt, tell_fault=self._faults.append,
+        )  # fmt: skip
 
 
 def restore(checkpoint: Mapping[str, Any], folder: str, tell: Callable[[int, int], None], stop: threading.Event) -> Any:

@@ -13,6 +13,14 @@ from trainmaster.agent.attempt.program import Outcome, killed_by
 
 FULL = 64 * 1024  # bytes; a disk with less free is full
 
+_SHARED_MEMORY = (
+    "/dev/shm",
+    "</torch_",
+)  # in the words of a program whose shared memory is full; PyTorch's names begin with torch_
+_LARGER_SHM = (
+    "make shared memory larger: engines.kubernetes.shm on Kubernetes, --shm-size for Docker, else mount -o remount,size=SIZE /dev/shm;"
+    " or have DataLoaders use fewer workers"
+)
 _SIGNALLED = 128  # added to a signal's number by shells
 
 
@@ -45,12 +53,16 @@ def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | 
 
     `free`: bytes on that disk, where known. They are asked because the program's own message may have been lost on the full disk.
     """
-    detail = "the program met a full disk"
-    if "No space left on device" not in last:
-        if free is None or free >= FULL:
-            return None
-        detail += f", {free} bytes are free"
-    return AttemptFailed("disk-full", {"detail": detail, **outcome.figures})
+    line = next((line for line in reversed(last.splitlines()) if "No space left on device" in line), "")
+    if any(sign in line for sign in _SHARED_MEMORY):
+        figures = {"detail": f"the program met a full /dev/shm: {line.strip()[-200:]}", "mend": _LARGER_SHM}
+    elif line:
+        figures = {"detail": f"the program met a full disk: {line.strip()[-200:]}"}
+    elif free is not None and free < FULL:
+        figures = {"detail": f"the program met a full disk, {free} bytes are free"}
+    else:
+        return None
+    return AttemptFailed("disk-full", {**figures, **outcome.figures})
 
 
 def free_bytes(place: str) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from trainmaster.agent.attempt.failure import AttemptFailed
+from trainmaster.core.errors import AWAY, StorageFailed
 
 Tell = Callable[[int, int], None]
 Fields = Mapping[str, Any]
@@ -81,36 +82,53 @@ class Materials:
             return f"{fields['url']}?epochs={fields['epochs']}", 0
         return (name if kind == "shards" else "-"), 0
 
-    def require_places(self, outputs: Mapping[str, Fields]) -> None:
-        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write."""
+    def require_places(self, outputs: Mapping[str, Fields], stop: threading.Event) -> None:
+        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write.
+
+        Raises StorageFailed where that is away.
+        """
         from trainmaster.runtime.folders import reason_unwritable
 
         for name, output in outputs.items():
             path = str(output["url"]).removeprefix("file://")
-            if "://" not in path and (reason := reason_unwritable(path)):
-                raise AttemptFailed("output-unwritable", {"name": name, "detail": reason})
+            if "://" not in path and reason_unwritable(path):
+                _require_soon(name, path, stop)
 
     def upload(
-        self, outputs: Mapping[str, Fields], folder: str, attempt: int, tell: Tell, stop: threading.Event
-    ) -> dict[str, Any]:
-        """Upload an attempt's outputs next to their places. Return name -> {files, bytes, id}, and `left_out` where paths were."""
+        self, outputs: Mapping[str, Fields], folder: str, attempt: int, kept: Mapping[str, Any], tell: Tell, stop: threading.Event,
+        part: int = 0,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Upload an attempt's outputs next to their places, or with `part` only the next part of them, without the files `kept` by parts.
+
+        Return name -> {files, bytes, id, leaves}, and `left_out` where paths were.
+        """
         from trainmaster.data import outputs as places
 
+        name_of_part = places.part_of(self.task, attempt, part) if part else self.task
         reports = {}
         for name, output in outputs.items():
             source = os.path.join(folder, output["local"])
             try:
-                reports[name] = places.upload(output, source, self.job, self.task, attempt, tell=tell, stop=stop)
+                reports[name] = places.upload(
+                    output, source, self.job, name_of_part, attempt, kept=kept.get(name), tell=tell, stop=stop
+                )
             except FileNotFoundError as error:
                 if error.filename not in (None, source) or os.path.lexists(source):
                     raise
                 raise AttemptFailed("output-missing", {"name": name}) from error
         return reports
 
-    def commit(self, outputs: Mapping[str, Fields], uploaded: Fields, attempt: int) -> dict[str, Any]:
-        """Put the uploaded outputs in their places, for good."""
+    def commit(
+        self, outputs: Mapping[str, Fields], uploaded: Fields, attempt: int, parts: Mapping[int, Fields]
+    ) -> dict[str, Any]:
+        """Put the uploaded outputs in their places, for good; first those of the attempt's parts."""
         from trainmaster.data import outputs as places
 
+        for name, output in outputs.items():
+            uploads = [
+                (places.part_of(self.task, attempt, part), attempt, reports[name]) for part, reports in parts.items()
+            ]
+            places.commit_parts(output, uploads, self.job)
         return {
             name: places.commit(output, uploaded[name], self.job, self.task, attempt)
             for name, output in outputs.items()
@@ -138,6 +156,27 @@ class Materials:
                     saves.discard(output, self.task, name)
             raise
         return {**totals, "left_out": left_out} if left_out else {**totals}
+
+
+def _require_soon(name: str, path: str, stop: threading.Event) -> None:
+    """Raise as `require_places` does, once a place could not be written for some seconds: a mount that is made anew looks so."""
+    from trainmaster.data.store.transfer import Flow, retried
+    from trainmaster.runtime.folders import require_writable
+
+    def look() -> None:
+        try:
+            require_writable(path)
+        except OSError as error:
+            if error.errno in AWAY:
+                raise
+            raise RuntimeError(error.strerror) from error  # its errno would say that it lasts
+
+    try:
+        retried("look at an output", path, look, Flow(stop=stop))
+    except StorageFailed as failure:
+        if isinstance(failure.__cause__, RuntimeError):
+            raise AttemptFailed("output-unwritable", {"name": name, "detail": str(failure.__cause__)}) from failure
+        raise
 
 
 def _counting(tell: Tell, before: int, total: int) -> Tell:

@@ -23,6 +23,7 @@ from typing import NoReturn
 import attrs
 
 from trainmaster.core.plain import Plain
+from trainmaster.core.spec.job import LONGEST_WORD
 from trainmaster.core.spec.signals import signal_name
 from trainmaster.host import linux, process_tree, recipients
 from trainmaster.host.allowance import Allowance
@@ -32,6 +33,7 @@ from trainmaster.host.recipients import Recipients
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses that shells use
+_TOO_LONG = f"give what is long in a file: a word of a command, or a variable, has at most {LONGEST_WORD // 1024} KiB"
 
 Command = Sequence[str] | str
 # Starts a copy with this environment and these descriptors, warm; returns None where it is to start cold.
@@ -114,26 +116,24 @@ class Program:
         """Tell whether a copy has ended already, even if nobody has noticed yet."""
         return any(copy.over.done() or _is_zombie(copy.pid) for copy in self.copies)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the processes that it is for, as `host.recipients` says. Raises PermissionError where one is another user's."""
-        for process in self._recipients(number).processes:
-            linux.send(process.pid, process.start, number)
+    def signal(self, number: int) -> str:
+        """Send a signal to the processes that it is for, as `host.recipients` says. Return why it was not sent, "" where it was."""
+        return _send_all(self._recipients(number).processes, number)
 
-    def warn(self, number: int) -> bool:
-        """Send a signal to the processes that take it; it never ends the others. Return False where none takes it."""
+    def warn(self, number: int) -> str:
+        """Send a signal to the processes that take it; it never ends the others. Return why it was not sent, "" where it was."""
         takers = [taker for copy in self._running() for taker in recipients.takers(copy.pid, number)]
-        for process in takers:
-            linux.send(process.pid, process.start, number)
-        return bool(takers)
+        return _send_all(takers, number) if takers else "the program has no handler for it, so it would end"
 
     def _running(self) -> list[Copy]:
         return [copy for copy in self.copies if not copy.over.done()]
 
-    def _recipients(self, number: int) -> Recipients:
-        chosen = [recipients.recipients(copy.pid, number) for copy in self._running()]
+    def _recipients(self, number: int, *, stop: bool = False) -> Recipients:
+        chosen = [recipients.recipients(copy.pid, number, stop=stop) for copy in self._running()]
         return Recipients(
             [process for part in chosen for process in part.processes],
             [process for part in chosen for process in part.waiting],
+            [process for part in chosen for process in part.speaking],
         )
 
     def _signal_groups(self, number: int) -> None:
@@ -163,10 +163,10 @@ class Program:
         """Ask the program to end, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL.
 
         The signal is for the processes that do the work (`host.recipients`). The rest of the program is ended after them, in what is left
-        of the grace. Until then, shells and launchers that wait are stopped: a shell whose child ends begins its next command.
+        of the grace. Until then, whatever is above them is stopped: a shell whose child ends begins its next command.
         """
         deadline = time.monotonic() + grace
-        targets = self._recipients(number)
+        targets = self._recipients(number, stop=True)
         for process in targets.waiting:
             _send(process, signal.SIGSTOP)
         for process in targets.processes:
@@ -175,7 +175,7 @@ class Program:
         alive = await process_tree.wait_until_gone(lambda: _now(targets.processes), grace)
         if alive:
             return await self.sweep()
-        self.answer = self._answer(targets.processes)
+        self.answer = self._answer(targets.speaking)
         return await self.tidy(deadline - time.monotonic())
 
     def _answer(self, processes: Sequence[Process]) -> Outcome | None:
@@ -207,6 +207,16 @@ class Program:
 def _send(process: Process, number: int) -> None:
     with contextlib.suppress(PermissionError):  # another user's, as under sudo
         linux.send(process.pid, process.start, number)
+
+
+def _send_all(processes: Sequence[Process], number: int) -> str:
+    """Send a signal to each of the processes. Return why one did not get it, "" where all did."""
+    try:
+        for process in processes:
+            linux.send(process.pid, process.start, number)
+    except PermissionError as error:  # another user's, as under sudo
+        return str(error.strerror)
+    return ""
 
 
 def _now(processes: Sequence[Process]) -> list[Process]:
@@ -372,26 +382,28 @@ async def _read_report(pipe: int) -> tuple[str, int, str] | None:
 def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number: int, text: str) -> Outcome:
     command = launch.command if isinstance(launch.command, str) else (launch.command[0] if launch.command else "")
     detail = text or os.strerror(number)
+    mend = _TOO_LONG if number == errno.E2BIG else ""
     if step == "d":
-        return Outcome(
-            "not-executable",
-            NOT_EXECUTABLE,
-            figures={"command": command, "detail": f"directory {launch.cwd}: {detail}"},
-        )
-    if step != "e":
-        return Outcome(
-            "not-executable", NOT_EXECUTABLE, figures={"command": command, "detail": f"preparing it: {detail}"}
-        )
-    if number in (errno.ENOENT, errno.ENOTDIR):
+        detail, mend = f"directory {launch.cwd}: {detail}", "see that the directory is there and may be entered"
+    elif step != "e":
+        detail, mend = f"preparing it: {detail}", ""
+    elif number in (errno.ENOENT, errno.ENOTDIR):
         existing = [
             path for path in _candidates(launch.command, environ) if os.path.exists(os.path.join(launch.cwd, path))
         ]
         if not existing:
             quoted = {"shell": shlex.quote(command)} if len(launch.command) == 1 and len(command.split()) > 1 else {}
-            figures = {"command": command, "path": environ.get("PATH", ""), **quoted}
+            figures = {"command": _short(command), "path": environ.get("PATH", ""), **quoted}
             return Outcome("command-not-found", NOT_FOUND, figures=figures)
-        detail = f"the interpreter that {existing[0]} names is missing"
-    return Outcome("not-executable", NOT_EXECUTABLE, figures={"command": command, "detail": detail})
+        detail = f"the interpreter that the first line of {existing[0]} names is missing"
+        mend = "mend that line, or name an interpreter before it, as in python3 PROGRAM"
+    figures = {"command": _short(command), "detail": detail} | ({"mend": mend} if mend else {})
+    return Outcome("not-executable", NOT_EXECUTABLE, figures=figures)
+
+
+def _short(command: str) -> str:
+    """Return a command as an error shows it."""
+    return command if len(command) <= 200 else command[:197] + "..."
 
 
 def outcome_of(status: int, command: Command) -> Outcome:
@@ -401,8 +413,9 @@ def outcome_of(status: int, command: Command) -> Outcome:
     code = os.WEXITSTATUS(status)
     if isinstance(command, str) and code in (NOT_EXECUTABLE, NOT_FOUND):
         reason = "command-not-found" if code == NOT_FOUND else "not-executable"
-        line = command if len(command) <= 200 else command[:197] + "..."
-        return Outcome(reason, code, figures={"line": line})  # the shell's own output names the word at fault
+        return Outcome(
+            reason, code, figures={"line": _short(command)}
+        )  # the shell's own output names the word at fault
     return Outcome("exit", code, figures={"status": code})
 
 

@@ -7,7 +7,6 @@ bridges seconds; this module bridges minutes. An error that waiting cannot mend 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import threading
 import time
@@ -16,14 +15,10 @@ from typing import Any
 
 from trainmaster.agent.attempt.failure import words
 from trainmaster.agent.attempt.place import Place
-from trainmaster.core.errors import StorageFailed
+from trainmaster.core.errors import AWAY, StorageFailed
 
 AGAIN = 5.0  # s between two tries
 LOOK = 0.2  # s between two checks whether the attempt was stopped
-AWAY = {
-    errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
-    errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ESTALE,
-}  # fmt: skip
 
 log = logging.getLogger(__name__)
 

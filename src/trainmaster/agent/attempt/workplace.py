@@ -191,14 +191,17 @@ def _copy(source: str, target: str) -> None:
 
 def _unpack(archive: str, folder: str) -> None:
     """Unpack an archive that we packed. A member that would leave the folder is refused where Python can do so (from 3.11.4 on)."""
+    import gzip
     import tarfile
+    import zlib
 
     options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, **options)
-    except tarfile.TarError as error:
-        raise AttemptFailed("staging-failed", {"detail": f"the archive of the files: {error}"}) from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        figures = {"detail": f"{archive} is damaged: {error}", "mend": "tm retry packs it anew"}
+        raise AttemptFailed("staging-failed", figures) from error
 
 
 def variable(name: str) -> str:

@@ -13,6 +13,7 @@ import os
 import stat
 
 from trainmaster.host.linux import look
+from trainmaster.runtime.mark import NOTHING
 
 _SIZE = 8  # bytes of a number
 
@@ -29,12 +30,20 @@ class Mark:
         parent = look(self._parent)
         if parent is None or not parent.alive:
             return None
+        number = self._shown()
+        return number if number >= 0 else None
+
+    @property
+    def is_within(self) -> bool:
+        """Tell whether the process was in the middle of a shard, or of several."""
+        return self._shown() != NOTHING
+
+    def _shown(self) -> int:
         with contextlib.suppress(OSError):
             # Read, not mapped: a program may cut its file short, and to touch a map of that would kill the agent.
             data = os.pread(self._descriptor, _SIZE, 0)
-            number = int.from_bytes(data, "little", signed=True)
-            return number if len(data) == _SIZE and number >= 0 else None
-        return None
+            return int.from_bytes(data, "little", signed=True) if len(data) == _SIZE else NOTHING
+        return NOTHING
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -55,6 +55,14 @@ class _Waiter:
     timer: asyncio.TimerHandle | None = None
 
 
+class StateMark(NamedTuple):
+    """A state of a training's members: that of this step, in this round."""
+
+    training: str
+    round: int
+    step: int
+
+
 class Pool:
     """One input of one attempt. Runs in the agent's loop; `run` is its task."""
 
@@ -65,7 +73,9 @@ class Pool:
         self._ready: deque[Row] = deque()
         self._out: dict[int, tuple[Reader, Row]] = {}
         self._done: dict[int, int | None] = {}  # number -> records, to be reported
+        self._states: dict[int, StateMark] = {}  # of those that members of a training keep
         self._reporting: dict[int, int | None] = {}  # on its way to the master
+        self._reported = RangeSet()  # durable with the master, and in no part of the outputs
         self._back = RangeSet()
         self._waiters: deque[_Waiter] = deque()
         self._readers: set[Reader] = set()
@@ -73,6 +83,7 @@ class Pool:
         self._pause, self._dry_until, self._away_until = PAUSES[0], 0.0, 0.0
         self._last_lease_at = 0.0  # when the last shards came
         self._lease_ahead = self._end = self._unknown = self._urgent = False
+        self._taken = False  # tasks hold all shards that are not over, as the master has just said
         self._flush_at = 0.0
         self._idle: asyncio.TimerHandle | None = None
         self._kick, self._acknowledged = asyncio.Event(), asyncio.Event()
@@ -93,8 +104,13 @@ class Pool:
         if self._shortfall() or self._end:
             self._kick.set()
 
-    def done(self, reader: Reader, records_by_shard: Mapping[int, int | None]) -> None:
-        """Note that `reader` has read these shards (number -> records). A shard that it does not have out is ignored."""
+    def done(
+        self, reader: Reader, records_by_shard: Mapping[int, int | None], states: Mapping[int, StateMark] | None = None
+    ) -> None:
+        """Note that `reader` has read these shards (number -> records). A shard that it does not have out is ignored.
+
+        `states`: those of the shards that are in a state of a training's members.
+        """
         if not self._done:
             self._flush_at = self._loop.time() + FLUSH
         earlier_count = len(self._done)
@@ -102,6 +118,8 @@ class Pool:
             if number in self._out and self._out[number][0] is reader:
                 del self._out[number]
                 self._done[number] = records
+                if states and number in states:
+                    self._states[number] = states[number]
         if (self._done and not earlier_count) or len(self._done) >= FULL:
             self._kick.set()
 
@@ -150,6 +168,8 @@ class Pool:
             del self._out[number]
         for number in [number for number in self._done if number in lost]:
             del self._done[number]
+            self._states.pop(number, None)
+            self._reported.add(number, number + 1)  # or it is another's, as the master knows
         self._back.subtract(lost)
         if not self._done:
             self._acknowledged.set()  # the report that was on its way when the connection broke had arrived
@@ -167,6 +187,14 @@ class Pool:
             self._kick.set()
             await self._acknowledged.wait()
         self._urgent = False
+
+    def reported(self) -> RangeSet:
+        """Return the shards that are durable with the master and in no part of the outputs: those of the next part."""
+        return self._reported.copy()
+
+    def keep(self, shards: RangeSet) -> None:
+        """Note that the shards are in a part of the outputs."""
+        self._reported.subtract(shards)
 
     async def run(self) -> None:
         """Exchange with the master for ever."""
@@ -208,6 +236,12 @@ class Pool:
         done = {"ranges": RangeSet.of(reported).to_json(), "records": list(reported.values())} if reported else {}
         if reported and self.kept_by:
             done["kept_by"] = self.kept_by
+        in_states: dict[StateMark, list[int]] = {}
+        for number in reported:
+            if number in self._states:
+                in_states.setdefault(self._states[number], []).append(number)
+        if in_states:
+            done["states"] = [[*state, RangeSet.of(numbers).to_json()] for state, numbers in in_states.items()]
         try:
             answer = await self._lease(self.name, want, done, back.to_json())
             rows = _rows(answer)
@@ -216,10 +250,13 @@ class Pool:
                 log.error("shards of %s: the master's answer is none: %r", self.name, error)
             self._done = {**reported, **self._done}
             self._back.update(back)
-            self._reporting = {}
+            self._reporting, self._taken = {}, False
             self._away_until = self._next_request_at()
             return
         self._reporting = {}
+        for number in reported:
+            self._states.pop(number, None)
+        self._reported.update(RangeSet.of(reported))
         self._accept(answer, rows, want)
         if not self._done:
             self._acknowledged.set()
@@ -228,6 +265,7 @@ class Pool:
         self.mark = max(self.mark, int(answer.get("mark", 0)))
         self._unknown = bool(answer.get("unknown", self._unknown))
         self._end = bool(answer.get("end", self._end))
+        self._taken = bool(answer.get("taken"))
         have = {row[0] for row in self._ready} | self._out.keys() | self._done.keys()
         self._ready.extend(row for row in rows if row[0] not in have)
         self._serve()
@@ -244,7 +282,7 @@ class Pool:
         elif want:
             self._lease_ahead, self._dry_until = False, self._next_request_at()
             for waiter in [waiter for waiter in self._waiters if not waiter.wait]:
-                self._answer(waiter, {"shards": [], "none": True})
+                self._answer(waiter, {"shards": [], "none": True, "taken": self._taken})
 
     def _next_request_at(self) -> float:
         """Return the time of the next request, each time after a longer pause."""
@@ -267,7 +305,7 @@ class Pool:
 
     def _answer_empty(self, waiter: _Waiter) -> None:
         if waiter in self._waiters:
-            self._answer(waiter, {"shards": []})
+            self._answer(waiter, {"shards": [], "taken": self._taken})
 
     def _answer(self, waiter: _Waiter, answer: Mapping[str, Any]) -> None:
         self._forget(waiter)

@@ -8,11 +8,14 @@ stays open as long as the agent lives: an attempt finds all that was not read.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 from array import array
 from fcntl import ioctl
 from termios import FIONREAD
 
+_COUNT = re.compile(rb"[0-9]+\n")
 _READ = ".read"  # beside the record: a program has read of it
 
 
@@ -38,9 +41,12 @@ class Stdin:
         """Tell whether not all of what the command passed on can be read any more."""
         try:
             with open(self._record, "rb") as file:
-                passed_on = int(file.read() or 0)
+                count = file.read()
         except FileNotFoundError:
             return False
+        passed_on = (
+            int(count) if _COUNT.fullmatch(count) else math.inf
+        )  # damaged: then nobody knows whether all is left
         left = array("i", [0])
         if self.open() is not None:
             ioctl(self._descriptor, FIONREAD, left)

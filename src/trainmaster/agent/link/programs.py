@@ -8,7 +8,9 @@ the process shows the shard that it is in the middle of (`agent.input.begun`). T
     phase      {name or null}                       no answer
     checkpoint {state: begin | saved | failed}      answered where it has an id
     lease      {id, input, want, done, wait}        answered {id, shards: [[number, epoch, path, kind, start, end]], end?, none?, unknown?}
-    done       {input, done: [[number, records]]}   no answer
+    done       {id?, input, done: [[number, records]]}
+    commit     {id}                                 answered {id, ok}, or {id, error}
+    state      {id, step}                           answered {id, ok} once the master knows that a training begins with this state.
     barrier    {id, name, copy}                     answered {id, ok} once it opens
     lock       {id, name, copy}                     answered {id, ok} once it is held: as long as the connection lives
     join       {id, name, copy, payload, step, agreed}
@@ -31,13 +33,14 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from trainmaster.agent.input.begun import Mark, open_mark
-from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool
+from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool, StateMark
 from trainmaster.agent.link.waits import Waits
-from trainmaster.core.input.shards import MEMBERS, SERVERS
+from trainmaster.core.input.ranges import RangeSet
+from trainmaster.core.input.shards import NAMED_BY_PROGRAMS
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
 
 PROTOCOL = "1.0"
@@ -55,6 +58,17 @@ OnPhase: TypeAlias = Callable[[str | None], None]
 OnCheckpoint: TypeAlias = Callable[[str, dict[str, int]], None]
 OnBegun: TypeAlias = Callable[[list[list[Any]]], None]
 OnCounted: TypeAlias = Callable[[str, list[int]], None]
+OnCommit: TypeAlias = Callable[[], Awaitable[str]]
+OnState: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+async def _refuse_commit() -> str:
+    return "no attempt runs"
+
+
+async def _ignore_state(begun: Mapping[str, Any]) -> None:
+    pass
+
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +98,10 @@ class Credentials(NamedTuple):
 class Programs:
     """The socket at `path`, and the pools of the current attempt.
 
-    `on_progress(value, step, metrics)`, `on_phase(name or None)`, `on_checkpoint(state, marks)`, `on_begun(rows)` and
-    `on_counted(input, counts)` are called in the loop; marks are those of the moment when the checkpoint began. Copies may write one
-    together: it begins with the first copy, and is saved when the last copy has said so and none of them has failed, or gone away,
-    meanwhile.
+    `on_progress(value, step, metrics)`, `on_phase(name or None)`, `on_checkpoint(state, marks)`, `on_begun(rows)`,
+    `on_counted(input, counts)`, `on_state(begun)` and `on_commit()`, which returns why nothing was committed, are called in the loop.
+    Marks are those of the moment when the checkpoint began. Copies may write one together: it begins with the first copy, and is saved
+    when the last copy has said so and none of them has failed, or gone away, meanwhile.
     """
 
     def __init__(
@@ -101,10 +115,13 @@ class Programs:
         on_checkpoint: OnCheckpoint = lambda state, marks: None,
         on_begun: OnBegun = lambda rows: None,
         on_counted: OnCounted = lambda name, counts: None,
+        on_commit: OnCommit = _refuse_commit,
+        on_state: OnState = _ignore_state,
     ) -> None:
         self.path, self.attempt = path, 0
         self.on_progress, self.on_phase, self.on_checkpoint = on_progress, on_phase, on_checkpoint
         self.on_begun, self.on_counted = on_begun, on_counted
+        self.on_commit, self.on_state = on_commit, on_state
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self.credentials = Credentials()
@@ -112,6 +129,7 @@ class Programs:
         self.waits = Waits(send, lambda: asyncio.get_running_loop().time())
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._answers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._warning: tuple[float, str] | None = None  # until when (loop time), why
         self._writers: list[_Connection] = []  # the copies that write a checkpoint now
@@ -119,6 +137,7 @@ class Programs:
         self._has_failed = False  # one of them failed
         self._begun_at = 0.0  # when the attempt began, by the loop's time
         self._begun: list[list[Any]] = []  # the shards that ended processes were in the middle of
+        self._ended_within = False  # some process ended in the middle of a shard, or of several
 
     async def start(self) -> None:
         """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
@@ -147,13 +166,14 @@ class Programs:
         """Serve the programs of `attempt` from now on, and no others."""
         self.end()
         self.attempt, self._begun_at = attempt, asyncio.get_running_loop().time()
+        self._ended_within = False
         self.waits.begin(attempt)
 
     def end(self) -> None:
         """End the attempt: close its connections. The master may lease its shards again."""
         self.attempt, self._warning = 0, None
         self._writers.clear()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._answers):
             task.cancel()
         self._tasks.clear()
         self._pools.clear()
@@ -178,6 +198,23 @@ class Programs:
             self._begun.clear()
         for pool in list(self._pools.values()):
             await pool.drain()
+
+    def ended_between_shards(self) -> bool:
+        """Tell whether no process of the program ended in the middle of a shard. Called once none runs any more."""
+        for connection in self.connections:
+            self._note_begun(connection)
+        return not self._ended_within
+
+    async def reported(self) -> dict[str, RangeSet]:
+        """Return the shards of each input that are durable with the master and in no part of the outputs: those of the next part."""
+        for pool in list(self._pools.values()):
+            await pool.drain()
+        return {name: pool.reported() for name, pool in self._pools.items()}
+
+    def keep(self, shards: Mapping[str, RangeSet]) -> None:
+        """Note that the shards of each input are in a part of the outputs."""
+        for name, ranges in shards.items():
+            self._pools[name].keep(ranges)
 
     def warn(self, seconds: float, why: str) -> None:
         """Tell the programs, those that connect later too, that the container will be taken back."""
@@ -223,6 +260,29 @@ class Programs:
             self._tasks.append(asyncio.get_running_loop().create_task(self._pools[name].run()))
         return self._pools[name]
 
+    def commit(self, connection: _Connection, request: int) -> None:
+        """Answer a program once what it has made so far is committed."""
+
+        async def commit() -> None:
+            why = await self.on_commit()
+            connection.reply(request, {"error": why} if why else {"ok": True})
+
+        self._answer_later(commit())
+
+    def begin_state(self, connection: _Connection, request: int, begun: Mapping[str, Any]) -> None:
+        """Answer a program once the master knows that a round of a training begins with its state."""
+
+        async def begin() -> None:
+            await self.on_state(begun)
+            connection.reply(request, {"ok": True})
+
+        self._answer_later(begin())
+
+    def _answer_later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
     def gone(self, connection: _Connection) -> None:
         self.connections.discard(connection)
         self._note_begun(connection)
@@ -239,6 +299,7 @@ class Programs:
         mark, connection.mark = connection.mark, None
         if mark is None:
             return
+        self._ended_within = self._ended_within or mark.is_within
         if (number := mark.number) is not None:
             elapsed = round(asyncio.get_running_loop().time() - self._begun_at, 3)
             names = [name for name, pool in self._pools.items() if pool.has_out(connection, number)]
@@ -454,10 +515,33 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _done(self, frame: dict[str, Any]) -> None:
         pool = self._programs.pool(frame.get("input"))
-        if frame.get("kept_by") in (MEMBERS, SERVERS):
+        if frame.get("kept_by") in NAMED_BY_PROGRAMS:
             pool.kept_by = frame["kept_by"]
         if done := frame.get("done"):
-            pool.done(self, _done(done))
+            pool.done(self, *_done(done))
+
+    def _report(self, frame: dict[str, Any]) -> None:
+        self._done(frame)
+        if "id" in frame:
+            self.send({"id": frame["id"], "ok": True})
+
+    def _commit(self, frame: dict[str, Any]) -> None:
+        self._programs.commit(self, self._request(frame))
+
+    def _state(self, frame: dict[str, Any]) -> None:
+        mark = _state_mark([frame.get(name) for name in ("training", "round", "step")])
+        begun = {**mark._asdict(), "lost": frame.get("lost") is True, "restored": frame.get("restored") is True}
+        self._programs.begin_state(self, self._request(frame), begun)
+
+    def _request(self, frame: dict[str, Any]) -> int:
+        """Return the number of a request that is answered later."""
+        request = frame.get("id")
+        if type(request) is not int:
+            raise Garbage(f"a malformed {frame['op']}")
+        self._open_requests += 1
+        if self._open_requests > ASKS:
+            raise Garbage("too many asks at once")
+        return request
 
 
 _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
@@ -466,7 +550,9 @@ _OPS: dict[str, Callable[[_Connection, dict[str, Any]], None]] = {
     "phase": _Connection._phase,
     "checkpoint": _Connection._checkpoint,
     "lease": _Connection._lease,
-    "done": _Connection._done,
+    "done": _Connection._report,
+    "commit": _Connection._commit,
+    "state": _Connection._state,
     "barrier": _Connection._barrier,
     "lock": _Connection._lock,
     "join": _Connection._join,
@@ -507,15 +593,27 @@ def _counts(value: Any) -> list[int]:
     return value
 
 
-def _done(value: Any) -> dict[int, int | None]:
+def _done(value: Any) -> tuple[dict[int, int | None], dict[int, StateMark]]:
+    """Return the records of the shards that are done, and the states that have them, where members of a training keep them."""
     if not isinstance(value, list):
-        raise Garbage("[number, records] of each shard are due")
+        raise Garbage("[number, records, state] of each shard are due")
     done: dict[int, int | None] = {}
-    for pair in value:
-        if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is int):
-            raise Garbage("[number, records] of each shard are due")
-        number, records = pair
+    states: dict[int, StateMark] = {}
+    for row in value:
+        if not (isinstance(row, list) and len(row) in (2, 3) and type(row[0]) is int):
+            raise Garbage("[number, records, state] of each shard are due")
+        number, records, state = (*row, None)[:3]
         if records is not None and not (type(records) is int and 0 <= records < 2**32 - 1):
             raise Garbage("a count of records is a whole number")
         done[number] = records
-    return done
+        if state is not None:
+            states[number] = _state_mark(state)
+    return done, states
+
+
+def _state_mark(value: Any) -> StateMark:
+    if not (isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and len(value[0]) <= LONGEST):
+        raise Garbage("a state is [training, round, step]")
+    if not all(type(number) is int and number >= 0 for number in value[1:]):
+        raise Garbage("round and step are whole numbers")
+    return StateMark(*value)

@@ -1,9 +1,10 @@
 """Keep one template for a container: make it while an attempt runs, use it for the next ones, drop it where it no longer fits.
 
-A template is made once the running attempt has made progress, or has run for some seconds; one for a program that has not run here yet does
-the imports that it surely does, and gives way to one that does more, once the program has shown those. It serves all later attempts of the
-same command in the same directory and environment, but for the variables that an attempt is told anew (`withheld`). Where another variable
-has changed, the attempt starts cold and a new template is made beside it.
+A template is made once the running attempt has made progress, or has run for some seconds, and a core is idle. On a machine whose cores
+are all used it is made once the attempt is old: a short training would lose more by its imports than by a death. One for a program that has
+not run here yet does the imports that it surely does, and gives way to one that does more, once the program has shown those. It serves all
+later attempts of the same command in the same directory and environment, without the variables that an attempt is told anew (`withheld`).
+Where another variable has changed, the attempt starts cold and a new template is made beside it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from trainmaster.host.recipients import main_process
 LOOKS = (3.0, 3.0, 6.0, 12.0, 24.0)  # s between looks at a program that has imported nothing of its libraries so far
 SPARE_AFTER = 1.0  # s of an attempt's running until the next fork is made ahead, where no progress comes before
 LOOK_EVERY = 0.2  # s, for its first progress
+IDLE = 0.8  # cores that nobody uses, beside which a template's imports slow nobody down
+IDLE_FOR = 1.0  # s
+OLD = 180.0  # s of an attempt's running after which its template is made beside whatever runs
 TRIES = 6  # templates, each without the import that spoiled the last one
 LOST = 3  # templates that ended, or refused, after which no other is made
 AGENT = 48 << 20  # bytes of `resources.overhead` that the agent needs itself
@@ -159,9 +163,11 @@ class Keeper:
     async def _make(self) -> None:
         """Make a template, or note why there is none."""
         self._why = "the template is not ready yet"
+        began = asyncio.get_running_loop().time()
         try:
             for pause in LOOKS:
                 await self._wait(pause)
+                await self._until_idle(began + OLD)
                 if await self._try(self._running):
                     break
             assert self._running is not None
@@ -177,6 +183,16 @@ class Keeper:
             async with asyncio.timeout(limit):
                 while self._running is None or not self._running.has_progress():  # noqa: ASYNC110  it comes in many ways
                     await asyncio.sleep(LOOK_EVERY)
+
+    async def _until_idle(self, latest: float) -> None:
+        """Wait until a core is idle, for a second; not beyond the time `latest` of the loop."""
+        from trainmaster.host.machine import IdleCores
+
+        idle = IdleCores()
+        while asyncio.get_running_loop().time() < latest:
+            await asyncio.sleep(IDLE_FOR)
+            if idle.since_last() >= IDLE:
+                return
 
     async def _try(self, running: _Running | None) -> bool:
         """Make a template of what runs. Return False where a later look may find more."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.agent.attempt.threads import DiskThread
 from trainmaster.agent.watch import stall
 from trainmaster.agent.watch.progress import Progress
 from trainmaster.agent.watch.samples import EVERY, Sample, Sampler, network
@@ -22,6 +23,7 @@ from trainmaster.host.process_tree import kin
 NEAR = 0.6  # of the limit; above it memory is looked at every
 OFTEN, SOON = 0.2, 0.5  # s; while memory is watched, the longer one
 FIRST = 1.0  # s until the first sample
+DRIVER_WITHIN = 1.0  # s that a look waits for the driver of the accelerators
 
 
 @attrs.frozen(slots=True)
@@ -43,6 +45,8 @@ class Watching:
         self._sampler = Sampler()
         self._devices, self._own_network = devices, own_network
         self._gpus: Any = None
+        self._driver = DiskThread()
+        self._asked: asyncio.Future[list[dict[str, Any]]] | None = None  # what the driver has not answered yet
         self._rates: list[dict[str, Any]] = []
         self.finishing: tuple[float, float | None] | None = None
         self.highest = 0  # bytes of memory
@@ -86,15 +90,26 @@ class Watching:
 
     async def _report_sample(self, sample: Sample) -> None:
         if self._devices:
-            if self._gpus is None:
-                from trainmaster.agent.watch.gpus import Gpus
-
-                self._gpus = Gpus(self._devices)
-            self._rates = await asyncio.to_thread(self._gpus.use)
+            self._rates = await self._use_of_gpus()
         self._report({
             "type": "sample", "cpu": round(sample.cpu, 3), "memory": sample.memory, "processes": sample.processes, "gpus": self._rates,
             "progress": self._progress.value, "step": self._progress.step, "phase": self._progress.phase,
         })  # fmt: skip
+
+    async def _use_of_gpus(self) -> list[dict[str, Any]]:
+        """Return the use of the program's accelerators; nothing while their driver does not answer: all else is watched on."""
+        within = 0.0
+        if self._asked is None:
+            if self._gpus is None:
+                from trainmaster.agent.watch.gpus import Gpus
+
+                self._gpus = Gpus(self._devices)
+            self._asked, within = asyncio.get_running_loop().create_future(), DRIVER_WITHIN
+            self._driver.do(self._gpus.use, self._asked.set_result)
+        if not (await asyncio.wait([self._asked], timeout=within))[0]:
+            return []
+        answer, self._asked = self._asked.result(), None
+        return answer
 
     def show_stacks(self, show: Callable[[str], None]) -> bool:
         """Call `show` with lines that show what each process of the program does now; then return True. It may block."""

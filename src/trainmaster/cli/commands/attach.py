@@ -27,7 +27,7 @@ def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.watch.connect import status
     from trainmaster.client.watch.leaving import letting_go
-    from trainmaster.core.machine.state import FINAL
+    from trainmaster.core.states import FINAL
 
     choice = output_choice(Past(job).described, **shown)
     ended = status(job)["state"] in FINAL

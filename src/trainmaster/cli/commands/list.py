@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainmaster.cli.options.given import Duration, json_option, print_json, wants_json
-
-STATES = ("waiting", "running", "ending", "succeeded", "failed", "killed", "removed", "unreadable")
+from trainmaster.core.states import LISTED_STATES
 
 
 @click.command("list")
@@ -14,7 +13,11 @@ STATES = ("waiting", "running", "ending", "succeeded", "failed", "killed", "remo
 @click.option("-a", "--all", "everything", is_flag=True, help="all of them")
 @click.option("--running", is_flag=True, help="those that have not ended")
 @click.option(
-    "--state", "states", type=click.Choice(STATES), multiple=True, help="those in this state; may be repeated"
+    "--state",
+    "states",
+    type=click.Choice(tuple(LISTED_STATES)),
+    multiple=True,
+    help="those in this state; may be repeated",
 )
 @click.option("--name", metavar="PATTERN", help="those whose name or id is like this, as 'digits*'")
 @click.option("--since", metavar="DURATION", type=Duration(), help="those submitted within this time, like 2d")

@@ -8,16 +8,23 @@ import click
 
 from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.options.describing import DescribesJob, described, job_options
-from trainmaster.cli.options.given import json_option, print_json, wants_json
+from trainmaster.cli.options.given import json_option
 from trainmaster.cli.options.showing import output_choice, output_options
-from trainmaster.cli.remarks import naming_origins, warn
+from trainmaster.cli.remarks import show
 from trainmaster.cli.starting import start
 from trainmaster.cli.watching import watch_to_end
 
 
 @click.command("run", cls=DescribesJob)
 @job_options
-@click.option("--dry-run", is_flag=True, help="check it and show what would be asked for; nothing is started")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="check it and show it as a job file, with what would be asked for; nothing is started",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="with --dry-run: all keys of the job, also those with their defaults"
+)
 @click.option(
     "--idempotency-key", default="", metavar="KEY", help="a job submitted before under this key is watched instead"
 )
@@ -31,7 +38,7 @@ from trainmaster.cli.watching import watch_to_end
 @detach_option
 @json_option
 def command(
-    file: str | None, engine: str, dry_run: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
+    file: str | None, engine: str, dry_run: bool, everything: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
     timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
@@ -45,7 +52,7 @@ def command(
     """
     description = described(file, engine, options)
     if dry_run:
-        show(description)
+        show(description, everything)
         return
     from trainmaster.client.submit.stdin import chosen, unread_note
     from trainmaster.client.watch.leaving import letting_go
@@ -61,17 +68,3 @@ def command(
         elif stdin is None and (text := unread_note(description.job, description.engine)):
             click.echo(click.style("note: ", fg="cyan") + text, err=True)
         watch_to_end(begun.job, choice=choice, exits_as=exits_as)
-
-
-def show(description: Any) -> None:
-    """Show what would be done."""
-    from trainmaster.client.submit.preview import lines, preview
-
-    with naming_origins(description):
-        plan = preview(description.job, description.base, description.engine)
-    if wants_json():
-        print_json(plan)
-        return
-    warn(description)
-    for line in lines(plan):
-        click.echo(line)

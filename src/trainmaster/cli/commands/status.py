@@ -19,6 +19,7 @@ def command(job: str) -> None:
     from trainmaster.client.jobs.sweep import sweep
     from trainmaster.client.watch.connect import status as status_of
     from trainmaster.core.spec.quantities import format_count
+    from trainmaster.core.states import FINAL
     from trainmaster.words.text import ended_lines, loss_lines, output_sizes, shard_figures, standing, task_rows
 
     sweep()
@@ -26,7 +27,7 @@ def command(job: str) -> None:
     if wants_json():
         print_json(status)
         return
-    if status["state"] in ("succeeded", "failed", "killed"):
+    if status["state"] in FINAL:
         for line in ended_lines(status, output_sizes(Past(job).events())):
             click.echo(line)
     else:
@@ -62,5 +63,5 @@ def command(job: str) -> None:
     losses = {(loss["task"], loss["at"]) for loss in status.get("losses", ())}  # named above
     for task in status["tasks"]:
         if (trouble := task.get("trouble")) is not None and (task["task"], trouble["at"]) not in losses:
-            goes = "goes" if task["state"] in ("pending", "staging", "running") else "went"
+            goes = "went" if task["state"] in FINAL else "goes"
             click.echo(f"{task['task']} {goes} on, but {trouble['what']}: {trouble.get('detail', '')}")

@@ -57,9 +57,9 @@ def command(
         )
         return
     if dry_run:
-        from trainmaster.cli.commands.run import show
+        from trainmaster.cli.remarks import show
 
-        show(described(file, engine, options))
+        show(described(file, engine, options), everything=False)
         return
     description = described(file, engine, options)
     from trainmaster.client.jobs.handles import handle_of

@@ -7,13 +7,15 @@ from typing import Any
 
 from trainmaster.client.jobs.backends import backend_of
 from trainmaster.client.jobs.past import Facts, Past, check_is_there
+from trainmaster.client.jobs.places import beginning
 from trainmaster.client.jobs.sweep import resume
 from trainmaster.client.watch.connect import live
 from trainmaster.client.watch.disconnected import Disconnected
-from trainmaster.client.watch.follow import follow
-from trainmaster.core.errors import BadInput, EngineFailed, NotFound, StorageFailed
+from trainmaster.client.watch.follow import follow, no_process_left
+from trainmaster.core.errors import BadInput, EngineFailed, NotFound
 from trainmaster.core.spec.signals import signal_number
 from trainmaster.host.machine import user_name
+from trainmaster.log.storage import Damaged
 
 MASTER_BACK = 35.0  # s within which a master is back: its agents' grace, and a little
 
@@ -121,20 +123,25 @@ def ask(job: str, verb: str, **fields: Any) -> tuple[Facts | None, Facts]:
             return ended, {}
         if not resumed:
             resumed = True
-            resume(job)
+            if not resume(job) and _is_deserted(job):
+                raise no_process_left(job)
         time.sleep(0.1)
     raise EngineFailed(
         f"no master of {job} answers", mend=f"see what became of it: tm status {job}", anchor="master-gone"
     )
 
 
+def _is_deserted(job: str) -> bool:
+    """Tell whether nothing of a job of this machine lives, and nothing of it is about to begin."""
+    where = backend_of(job)
+    return where.on_this_machine and not beginning(job) and where.is_abandoned(job)
+
+
 def _is_over(job: str) -> bool:
     """Tell whether the job is known to have ended; by a damaged log it is not, and whoever ends it by force ends its processes."""
     try:
         return _final(job) is not None
-    except StorageFailed as failure:
-        if failure.anchor != "log-damaged":
-            raise
+    except Damaged:
         return False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,8 @@ from trainmaster.client.jobs.places import (
     state_dir,
     storage_errors,
 )
+from trainmaster.log.documents import files as documents
+from trainmaster.log.storage import Damaged
 
 _FORGOTTEN = "application_0_0000"  # of a job that the cluster has forgotten: no cluster knows this application
 _ADOPTED: dict[str, Any] = {  # of the site of a job that was submitted elsewhere
@@ -47,11 +48,19 @@ def adopt(engine: str, name: str) -> list[str]:
 
 
 def adopt_all(engine: str, jobs: Mapping[str, str]) -> None:
-    """Have this machine know all our jobs on the cluster. `jobs`: job -> application, as the cluster lists them."""
+    """Have this machine know all our jobs on the cluster. `jobs`: job -> application, as the cluster lists them. Raises Damaged, where the
+    cluster's note on a job is, once all others are known.
+    """
     client = client_side(engine)
+    failure = None
     for job, application in jobs.items():
-        if not job_storage(job).exists() and (note := client.store().job_access(job)) is not None:
-            _note_job(engine, job, application, note)
+        try:
+            if not job_storage(job).exists() and (note := client.store().job_access(job)) is not None:
+                _note_job(engine, job, application, note)
+        except Damaged as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) -> None:
@@ -70,8 +79,8 @@ def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) 
             site = {name: value for name, value in note["site"].items() if isinstance(value, _ADOPTED.get(name, ()))}
             shared = {"shared": True} if note.get("shared") else {}
             cluster = {"engine": engine, "application": application, "link": client_side(engine).link(application)}
-            (draft / SITE_FILE).write_text(json.dumps({**site, **shared, **cluster}))
-            (draft / JOB_FILE).write_text(json.dumps(note["job"]))
+            documents.write(draft / SITE_FILE, {**site, **shared, **cluster})
+            documents.write(draft / JOB_FILE, note["job"])
             if at := note.get("submitted"):  # a job that has not begun is as old as these files
                 for name in (TOKEN_FILE, JOB_FILE):
                     os.utime(draft / name, (at, at))

@@ -7,9 +7,7 @@ knows it, is noted there once the engine has it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Collection, Mapping
@@ -36,7 +34,9 @@ from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import OnCluster, connect_directly
 from trainmaster.engines.registry import goes_with_cluster
 from trainmaster.interrupts import heard, undisturbed
-from trainmaster.log.storage import local_path
+from trainmaster.log.documents import files as documents
+from trainmaster.log.documents.jobs import read_token
+from trainmaster.log.storage import Damaged, local_path
 from trainmaster.master import client_side as masters
 
 BROKEN_OFF = "its submission was broken off"
@@ -132,7 +132,7 @@ class Cluster:
         try:
             on_client = submitted.master is not None
             facts = {"link": client.link(submitted.application, job), **submitted.facts, "beside": on_client}
-            _note(folder, {**site, "application": submitted.application, **facts})
+            documents.write(folder / SITE_FILE, {**site, "application": submitted.application, **facts})
             if submitted.master is not None:
                 masters.run(name, self.engine, submitted.application, submitted.master)
         except BaseException:  # nobody would find the job any more
@@ -151,8 +151,9 @@ class Cluster:
 
     def connect(self, job: str, token: str) -> socket.socket:
         """Connect under TLS."""
+        from trainmaster.log.documents.jobs import place_of, read_certificate
         from trainmaster.log.epochs import read_master
-        from trainmaster.log.storage import place_of, storage_for
+        from trainmaster.log.storage import storage_for
         from trainmaster.runtime.pinned import trusting
 
         folder = job_storage(job)
@@ -167,7 +168,7 @@ class Cluster:
         else:
             plain = self._client.reach(site["application"], address, CONNECT)
         plain.settimeout(CONNECT)  # a master listens at once, and answers when its first line is written
-        secured: socket.socket = trusting((folder / CERTIFICATE_FILE).read_text()).wrap_socket(plain)
+        secured: socket.socket = trusting(read_certificate(folder)).wrap_socket(plain)
         return secured
 
     def reach_task(self, job: str, container: str, address: str) -> socket.socket:
@@ -261,7 +262,7 @@ class Cluster:
         application = self._client.find_jobs(job).get(job)
         if application is None:
             return False
-        _note(job_storage(job), {**site_of(job), "application": application})
+        documents.write(job_storage(job) / SITE_FILE, {**site_of(job), "application": application})
         return True
 
     def _application_state(self, job: str) -> tuple[str, str]:
@@ -317,19 +318,13 @@ class Cluster:
 
     def _answers(self, job: str) -> bool:
         try:
-            token = (job_storage(job) / TOKEN_FILE).read_text().strip()
+            token = read_token(job_storage(job))
             if not token:  # the job was found on its cluster when it was over, and has no token
                 return False
             self.connect(job, token).close()
-        except OSError:
+        except (OSError, Damaged):
             return False
         return True
-
-
-def _note(folder: Path, site: Mapping[str, Any]) -> None:
-    draft = folder / f".{secrets.token_hex(8)}.{SITE_FILE}"  # several processes may write it at once
-    draft.write_text(json.dumps(dict(site)))
-    os.replace(draft, folder / SITE_FILE)
 
 
 def _renews_itself(job: Job) -> bool:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.client.jobs.places import JOB_FILE, job_storage
+from trainmaster.client.jobs.places import job_storage, master_trouble
 from trainmaster.core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ Facts = dict[str, Any]
 def described(job: str) -> Job:
     """Return the job as it was submitted."""
     from trainmaster.core.spec.reading import job_from
+    from trainmaster.log.documents.jobs import read_job
 
-    return job_from(json.loads((job_storage(job) / JOB_FILE).read_bytes()))
+    return job_from(read_job(job_storage(job)))
 
 
 def check_is_there(job: str) -> None:
@@ -44,7 +45,8 @@ class Past:
     """A job by its storage."""
 
     def __init__(self, job: str) -> None:
-        from trainmaster.log.storage import LocalStorage, place_of, storage_for
+        from trainmaster.log.documents.jobs import place_of
+        from trainmaster.log.storage import LocalStorage, storage_for
 
         self.job = job
         self.storage = storage_for(place_of(job_storage(job)))
@@ -56,8 +58,9 @@ class Past:
 
         state, _ = replayed(self.storage)
         if state.job is None:
+            why = master_trouble(self.job) or "its master never wrote, or its log was emptied"
             raise NotFound(
-                f"{self.job} has no events yet: it was prepared, and its master never wrote",
+                f"{self.job} has no events: {why}",
                 place=str(job_storage(self.job)),
                 mend=f"submit it again: tm retry {self.job}",
                 anchor="no-events",
@@ -102,9 +105,9 @@ class Past:
         """Return what is known of the job from its beginning: see `web.contract.Facts`."""
         from trainmaster.client.jobs.places import site_of
         from trainmaster.core.spec.description import description
+        from trainmaster.log.documents.jobs import read_job
 
-        job = json.loads((job_storage(self.job) / JOB_FILE).read_bytes())
-        return description(job, site_of(self.job), self.storage.url)
+        return description(read_job(job_storage(self.job)), site_of(self.job), self.storage.url)
 
     def log(self, task: str, attempt: int | None = None, offset: int = 0, growing: bool = False) -> Iterator[Facts]:
         """Yield pieces {task, attempt, offset, next, data} of a task's output so far, of its latest attempt where None."""

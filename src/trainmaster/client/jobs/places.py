@@ -6,7 +6,7 @@ another place, the storage itself. The master's socket is in the runtime directo
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import re
 import time
@@ -15,9 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainmaster.host.places import job_storage, runtime_dir, state_dir
+from trainmaster.core.errors import TrainmasterError
+from trainmaster.host.places import (
+    CERTIFICATE_FILE,
+    JOB_FILE,
+    SITE_FILE,
+    TOKEN_FILE,
+    job_storage,
+    runtime_dir,
+    state_dir,
+)
 
-JOB_FILE, SITE_FILE, TOKEN_FILE, CERTIFICATE_FILE = "job.json", "site.json", "token", "certificate"
 URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
@@ -51,11 +59,21 @@ def master_socket(job: str) -> Path:
 
 
 def site_of(job: str) -> dict[str, Any]:
-    """Return the facts that submit noted about the job's place; {} where they are not known."""
+    """Return the facts that submit noted about the job's place; {} where they are not known. Where they are damaged, a job of this machine
+    has those of its log. Raises Damaged for a job on a cluster: nothing else names its application.
+    """
+    from trainmaster.engines import registry
+    from trainmaster.log.documents.jobs import known_site, read_site
+    from trainmaster.log.storage import Damaged
+
     try:
-        site: dict[str, Any] = json.loads((job_storage(job) / SITE_FILE).read_bytes())
-        return site
-    except (OSError, ValueError):
+        return read_site(job_storage(job))
+    except Damaged:
+        known = known_site(job_storage(job))
+        if known and registry.is_on_this_machine(known["engine"]):
+            return known
+        raise
+    except OSError:
         return {}
 
 
@@ -106,6 +124,8 @@ def storage_errors(doing: str, place: Path) -> Iterator[None]:
     """Turn an OSError about the files that this machine keeps into ours: it says what failed, `doing`, and at which place."""
     try:
         yield
+    except TrainmasterError:  # it says so itself
+        raise
     except OSError as error:
         from trainmaster.log.storage import storage_failed
 
@@ -130,6 +150,20 @@ def _died(job: str) -> bool:
 
     marks = processes.marks(job)
     return bool(marks) and not any(mark.process.alive for mark in marks)
+
+
+def master_trouble(job: str) -> str:
+    """Return what the newest master on this machine waits for, as its log ends with it: before the first event it answers nobody. "" where
+    the log does not end so.
+    """
+    try:
+        newest = max((job_storage(job) / "logs" / "master").glob("[0-9]*.log"), key=lambda path: int(path.stem))
+        lines = newest.read_text(errors="replace").splitlines()
+    except (OSError, ValueError):  # there is none
+        return ""
+    warnings = itertools.takewhile(lambda line: " WARNING " in line, reversed(lines))
+    waits = next((line for line in warnings if " WARNING waits for " in line), "")
+    return f"its master {waits.partition(' WARNING ')[2]}" if waits else ""
 
 
 def submitting(job: str) -> bool:

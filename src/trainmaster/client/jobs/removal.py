@@ -26,7 +26,6 @@ import attrs
 
 from trainmaster.client.jobs.listing import headlines
 from trainmaster.client.jobs.places import (
-    TOKEN_FILE,
     beginning,
     client_side,
     engine_of,
@@ -37,9 +36,10 @@ from trainmaster.client.jobs.places import (
 )
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.engines.registry import goes_with_cluster, is_mount
+from trainmaster.log.documents.jobs import place_of, read_token
 from trainmaster.log.epochs import read_master
 from trainmaster.log.index import Headline, headline
-from trainmaster.log.storage import local_path, place_of, storage_failed, storage_for
+from trainmaster.log.storage import local_path, storage_failed, storage_for
 
 CACHES = ("files", "runtime", "environments", "cache")
 _MARGIN = 3600.0  # seconds that the submission of a job may take, and clocks of file systems may differ
@@ -105,7 +105,7 @@ def forget(job: str) -> None:
     folder = job_storage(job)
     with storage_errors("remove the job", folder):
         for key in (state_dir() / "keys").glob("*"):
-            if key.read_text().partition("\n")[0].strip() == job:
+            if key.read_bytes().partition(b"\n")[0].strip() == job.encode():
                 key.unlink(missing_ok=True)
         gone = folder.with_name(
             f".{job}.removed"
@@ -128,7 +128,7 @@ def _own_storage(job: str) -> str:
 def _is_signed(job: str, place: str) -> bool:
     """Tell whether a place has the record of the job's master, signed with the job's token."""
     try:
-        token = (job_storage(job) / TOKEN_FILE).read_text().strip()
+        token = read_token(job_storage(job))
         return bool(token) and read_master(storage_for(place), token) is not None
     except BadInput:
         return False

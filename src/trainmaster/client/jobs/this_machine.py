@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.client.jobs.backend import CONNECT, Warn
 from trainmaster.client.jobs.past import Facts
-from trainmaster.client.jobs.places import beginning, client_side, job_storage, master_socket
+from trainmaster.client.jobs.places import beginning, client_side, job_storage, master_socket, master_trouble
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.engines.contract import OnThisMachine, connect_directly
 
@@ -87,7 +87,7 @@ class ThisMachine:
         return f"no process of it is left, and it has not ended; submit it again: tm retry {job}"
 
     def waiting_reason(self, job: str) -> str:
-        return ""
+        return master_trouble(job)
 
     def is_abandoned(self, job: str) -> bool:
         return self._client.application_state(job)[0] != "running"

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.job import SHARED, Job, Role
+from trainmaster.core.spec.job import LONGEST_WORD, SHARED, Job, Role
 
 
 def check_commands(job: Job, base: Path, environ: Mapping[str, str]) -> None:
     """Raise BadInput for a command that does not exist or may not be executed. `environ`: of the programs, before their role's `env`."""
     for role in job.roles.values():
+        _check_length(role)
         if isinstance(role.command, str) or role.prepare or role.after or job.archives or job.cache:
             continue
         name = role.command[0]
@@ -27,6 +28,18 @@ def check_commands(job: Job, base: Path, environ: Mapping[str, str]) -> None:
             _check_name(role, name, environ)
         elif os.path.isabs(name) or role.workdir == SHARED:
             _check_path(role, name, os.path.join(base, name))
+
+
+def _check_length(role: Role) -> None:
+    words = [role.command] if isinstance(role.command, str) else role.command
+    longest = max(len(os.fsencode(word)) for word in words)
+    if longest >= LONGEST_WORD:
+        raise BadInput(
+            f"a word of the command has {longest} bytes, and the kernel takes fewer than {LONGEST_WORD}",
+            place=f"roles.{role.name}.command",
+            mend="give what is long in a file",
+            anchor="no-command",
+        )
 
 
 def _check_name(role: Role, name: str, environ: Mapping[str, str]) -> None:

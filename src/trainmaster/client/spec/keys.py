@@ -32,7 +32,7 @@ class Replicas(TypedDict, total=False):
 
 class Resources(TypedDict, total=False):
     cores: float | str
-    memory: str
+    memory: str | None
     gpus: int | str
     extended: Mapping[str, int]
     overhead: str
@@ -210,6 +210,7 @@ class Job(TypedDict, total=False):
     tensorboard: str | Tensorboard | None
     timeouts: Timeouts
     completion: Literal["all"] | Completion
+    stop_on: Literal["none", "nan"]
     gang: bool
     logs: Logs
     storage: str

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from trainmaster.client.spec.flags import put
+from trainmaster.core.errors import BadInput
 from trainmaster.core.spec import description
 from trainmaster.core.spec.description import Place, leaves, source, sources_of
 from trainmaster.core.spec.job import Job
@@ -41,10 +42,15 @@ class Row:
 
 
 def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
-    """Return the layers below the job file, as they stand on this machine."""
+    """Return the layers below the job file, as this machine has them. Raises BadInput where the site file that is named is missing."""
     environ = os.environ if environ is None else environ
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
-    files = [environ.get("TRAINMASTER_SITE") or SITE, os.path.join(home, "trainmaster", "config.yaml")]
+    site = environ.get("TRAINMASTER_SITE") or ""
+    if site and not os.path.exists(site):
+        raise BadInput(
+            "there is no such file", place=f"TRAINMASTER_SITE={site}", mend="correct it, or unset it", anchor="no-file"
+        )
+    files = [site or SITE, os.path.join(home, "trainmaster", "config.yaml")]
     layers: list[Layer] = [_file(path) for path in files if os.path.isfile(path)]
     variables = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
     return [*layers, _variables(variables)] if variables else layers

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -27,6 +26,7 @@ from trainmaster.client.jobs.places import URL, all_absolute, client_side, job_s
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.spec.job import HADOOP, Input, Job
 from trainmaster.core.spec.quantities import format_bytes
+from trainmaster.log.documents.jobs import read_job
 from trainmaster.log.storage import draft_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def bring_outputs(job: str, status: dict[str, Any]) -> dict[str, Any]:
     from trainmaster.core.spec.reading import job_from
 
     folder = job_storage(job)
-    outputs = job_from(json.loads((folder / "job.json").read_bytes())).outputs
+    outputs = job_from(read_job(folder)).outputs
     with storage_errors("note what was brought", folder), (folder / _BROUGHT).open("a+") as note:
         fcntl.flock(note, fcntl.LOCK_EX)  # of two commands that follow the job one brings them
         note.seek(0)

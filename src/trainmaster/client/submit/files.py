@@ -139,4 +139,4 @@ def _ours() -> list[str]:
     """Return the folders of our state, and of the user's caches."""
     from trainmaster.host.places import runtime_root
 
-    return [str(state_dir()), str(runtime_root()), os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")]
+    return [str(state_dir()), str(runtime_root()), os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")]

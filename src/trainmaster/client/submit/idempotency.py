@@ -1,6 +1,7 @@
 """Idempotency keys: of two who submit under one key, the second is given the first one's job.
 
 A key is a file, which holds the job's id and its claim: what tells that job from another one. It is made by a link, so at most one has it.
+A key that is damaged does not say whether a job was submitted under it: submitting is refused until its user has looked.
 """
 
 from __future__ import annotations
@@ -54,13 +55,21 @@ def _holder(key: str) -> str:
 
 
 def _holder_and_claim(key: str) -> tuple[str, dict[str, Any] | None]:
-    """Return the job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it."""
+    """Return the job that has taken `key`, and its claim; "" and None where there is none, None where an earlier version wrote it. Raises
+    Damaged.
+    """
+    from trainmaster.log.documents.files import damaged, parse
+
     try:
-        name, _, text = key_file(key).read_text().partition("\n")
+        content = key_file(key).read_bytes()
     except FileNotFoundError:
         return "", None
-    claim = json.loads(text) if text.strip() else {}
-    return name.strip(), claim if "job" in claim else None
+    name, newline, text = content.partition(b"\n")
+    mend = f"see with tm list whether the job of the key {key} was submitted; then remove this file, or use another key"
+    if not newline:
+        raise damaged(str(key_file(key)), content, mend)
+    claim = parse(text, str(key_file(key)), mend) if text.strip() else {}
+    return name.decode().strip(), claim if "job" in claim else None
 
 
 def claim_of(job: Job, base: Path, engine: str) -> dict[str, Any]:
@@ -120,14 +129,7 @@ def give_up(key: str, name: str) -> None:
 
 def take(key: str, name: str, claim: Mapping[str, Any]) -> bool:
     """Take `key`; returns whether it is ours from now on."""
+    from trainmaster.log.storage import LocalStorage
+
     path = key_file(key)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{name}")
-    draft.write_text(f"{name}\n{json.dumps(claim)}\n")
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
+    return LocalStorage(path.parent).create(path.name, f"{name}\n{json.dumps(claim)}\n".encode())

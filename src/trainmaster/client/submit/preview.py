@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from trainmaster.client.submit.checks import check
 from trainmaster.client.submit.files import much_shipped, shipped_files
 from trainmaster.client.submit.requests import requests
 from trainmaster.client.submit.submit import place
+from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import COPIED, HADOOP, INPUT_KEYS, SUCCEEDED, Environment, Input, Job, uses
 from trainmaster.core.spec.quantities import format_bytes, format_count
-from trainmaster.core.spec.reading import job_to
+from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.threads import VARIABLES as THREADS
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
@@ -170,14 +172,48 @@ def _stream_parts(source: Input, listing: Listing, readers: list[str]) -> dict[s
     return dict(zip(readers, parts * len(readers) if whole else parts, strict=not whole))
 
 
+def _without_defaults(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the job without the keys that change nothing: it is read as the same job. The name stays."""
+    job, name = job_from(data), data["name"]
+
+    def is_same(candidate: dict[str, Any]) -> bool:
+        try:
+            return job_from({"name": name, **candidate}) == job
+        except BadInput:
+            return False
+
+    def thin(section: dict[str, Any], whole: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        """Return a section without such keys. `whole`: makes a job of the section."""
+        for key in list(section):
+            rest = {other: value for other, value in section.items() if other != key}
+            if is_same(whole(rest)):
+                section = rest
+            elif isinstance(section[key], dict):
+                section = {**section, key: thin(section[key], partial(_within, section, key, whole))}
+        return section
+
+    thinner = thin(data, dict)
+    while thinner != data:  # without one key, another one may have its default
+        data, thinner = thinner, thin(thinner, dict)
+    roles = {role: _short(keys) for role, keys in thinner["roles"].items()}
+    return {"name": name, **thinner, "roles": roles}
+
+
+def _within(section: dict[str, Any], key: str, whole: Callable[[dict[str, Any]], dict[str, Any]], part: Any) -> Any:
+    return whole({**section, key: part})
+
+
+def _short(role: dict[str, Any]) -> dict[str, Any]:
+    """Return a role whose fixed number of replicas is a number."""
+    replicas = role.get("replicas")
+    if isinstance(replicas, dict) and len({*replicas.values()}) == 1 and "min" in replicas:
+        return {**role, "replicas": replicas["min"]}
+    return role
+
+
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
     """Return the job as a user would write it: a fixed number of replicas is a number, and an input has the keys that act on it."""
-    roles = {
-        name: {**role, "replicas": role["replicas"]["min"]}
-        if role["replicas"]["min"] == role["replicas"]["max"]
-        else role
-        for name, role in job["roles"].items()
-    }
+    roles = {name: _short(role) for name, role in job["roles"].items()}
     inputs = {
         name: {key: value for key, value in source.items() if key in ("url", "as", "to", *INPUT_KEYS[source["as"]])}
         for name, source in job["inputs"].items()
@@ -186,24 +222,30 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
     return written
 
 
-def lines(plan: dict[str, Any]) -> Iterator[str]:
-    """Yield the preview for people; where an engine makes objects, these are YAML, and all else is comments in it."""
+def lines(plan: dict[str, Any], everything: bool = False) -> Iterator[str]:
+    """Yield the preview for people: a job file, `everything` with the keys that have their defaults, and as comments in it the request.
+    Where an engine makes objects, these are the YAML, and all else is comments in it.
+    """
+    comments = [f"# {line}".rstrip() for line in request_lines(plan)]
     if "objects" not in plan:
-        yield from job_lines(plan)
+        yield from (*_job_file_lines(plan["job"], everything), "", *comments)
         return
     from trainmaster.kube.manifest import as_yaml
 
-    yield from (f"# {line}".rstrip() for line in job_lines(plan))
-    yield "---"
+    yield from (*(f"# {line}".rstrip() for line in _job_file_lines(plan["job"], everything)), "#", *comments, "---")
     yield from as_yaml(plan["objects"]).splitlines()
 
 
-def job_lines(plan: dict[str, Any]) -> Iterator[str]:
-    """Yield the job, an empty line, and what is asked for, without objects."""
+def _job_file_lines(job: dict[str, Any], everything: bool) -> list[str]:
     import yaml
 
-    yield from yaml.safe_dump(_plain(plan["job"]), sort_keys=False, default_flow_style=None, width=120).splitlines()
-    yield ""
+    shown = _plain(job) if everything else _without_defaults(job)
+    text: str = yaml.safe_dump(shown, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+    return text.splitlines()
+
+
+def request_lines(plan: dict[str, Any]) -> Iterator[str]:
+    """Yield what is asked for, without objects."""
     yield f"asked of {plan['engine']}, in {plan['directory']}:"
     groups: dict[tuple[Any, ...], int] = {}
     for request in plan["requests"]:

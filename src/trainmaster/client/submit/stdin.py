@@ -81,8 +81,12 @@ class Stdin:
 
     def _note(self, total: int) -> None:
         if total:
-            with open(os.open(self._record, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(b"%d" % total)
+            from trainmaster.log.storage import LocalStorage
+
+            folder, name = os.path.split(self._record)
+            # A note that fails comes with the next bytes. To stop here would cut the program's input short.
+            with contextlib.suppress(OSError):
+                LocalStorage(folder).replace(name, b"%d\n" % total, durable=False)
 
     def _read(self) -> bytes:
         pause = threading.Event()

@@ -11,7 +11,6 @@ key of idempotency is taken in the same way, so that of two who submit under one
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +35,7 @@ from trainmaster.client.jobs.places import (
 from trainmaster.client.submit.checks import archive_path, check, check_files
 from trainmaster.client.submit.idempotency import claim_of, give_up, key_file, same_job, take
 from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.job import COPIED, Environment, Job
+from trainmaster.core.spec.job import COPIED, Environment, Job, Role
 from trainmaster.engines.registry import DEFAULT
 
 if TYPE_CHECKING:
@@ -118,7 +117,14 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
 
         environment = environment_placed(plain.environment, base, is_local=where.on_this_machine)
         placed = attrs.evolve(placed, environment=environment)
+    if not where.on_this_machine:
+        placed = attrs.evolve(placed, roles={name: _limited(role) for name, role in placed.roles.items()})
     return where.place(placed), values
+
+
+def _limited(role: Role) -> Role:
+    """Return a role whose containers have a limit of memory, as those of clusters have."""
+    return attrs.evolve(role, resources=attrs.evolve(role.resources, memory=role.resources.program_memory))
 
 
 def ship(
@@ -184,10 +190,10 @@ def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] 
     """Submit a job of this machine anew, as it was and from the directory it was submitted from; returns the new id. See `submit`."""
     from trainmaster.agent.input.stdin import has_been_read
     from trainmaster.core.spec.reading import job_from
+    from trainmaster.log.documents.jobs import read_job, read_site
 
     storage = job_storage(job)
-    site_file = storage / SITE_FILE
-    site = json.loads(site_file.read_bytes()) if site_file.is_file() else {}
+    site = read_site(storage) if (storage / SITE_FILE).is_file() else {}
     if "cwd" not in site:
         raise BadInput(
             f"{job} was submitted from another machine, and its files are there", mend=f"tm retry {job} there", anchor="job-elsewhere"
@@ -198,7 +204,7 @@ def resubmit(job: str, *, fork: bool = False, announce: Callable[[str], object] 
             mend="start it again with the same input: ... | tm run ...", anchor="no-stdin",
         )  # fmt: skip
     try:
-        described = job_from(json.loads((storage / JOB_FILE).read_bytes()))
+        described = job_from(read_job(storage))
         if site.get("carried"):
             from trainmaster.client.submit.carried import restored
 
@@ -260,12 +266,14 @@ def _write(storage: Path, job: Job, facts: Mapping[str, Any], token: str) -> Tex
     import fcntl
 
     from trainmaster.core.spec.reading import job_to
+    from trainmaster.log.documents import files as documents
 
     token_file = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(token_file, fcntl.LOCK_EX)
     token_file.write(token)
     token_file.flush()
-    (storage / SITE_FILE).write_text(json.dumps(facts))
-    (storage / JOB_FILE).write_text(json.dumps(job_to(job)))
+    os.fsync(token_file.fileno())
+    documents.write(storage / SITE_FILE, facts)
+    documents.write(storage / JOB_FILE, job_to(job))
     return token_file

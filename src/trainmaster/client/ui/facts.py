@@ -21,7 +21,8 @@ from trainmaster.client.ui.measured import Measured
 from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, streamed
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.events import Event, decode
-from trainmaster.core.machine.report import LEFT, all_tasks
+from trainmaster.core.machine.report import all_tasks
+from trainmaster.core.states import OVER
 from trainmaster.core.timeline import Timeline
 from trainmaster.log.history.course import events_of
 from trainmaster.log.output import MASTER
@@ -42,7 +43,6 @@ LOG_LOOKS = 100  # such looks a second at most: each is a thread
 SILENCE = 2.0  # s without a master that need no word
 AGAIN = 3.0  # s until a job that could not be read is read again
 LATE = 60.0  # s after its end in which a job may still be at work
-FINAL = ("succeeded", "failed", "killed", "lost", LEFT)
 _AT_ONCE = 500  # events read by one thread
 
 
@@ -356,7 +356,7 @@ class Watched:
         if self._over or task == MASTER:
             return self._over
         row = self._row(task)
-        return row["attempt"] > number or row["state"] in FINAL
+        return row["attempt"] > number or row["state"] in OVER
 
     @contextlib.contextmanager
     def _reading_on(self) -> Iterator[None]:

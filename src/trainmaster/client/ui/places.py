@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.client.jobs.places import job_storage, state_dir
 from trainmaster.client.ui.board import Board
 from trainmaster.client.ui.sources import OfPlace, OfThisMachine
 from trainmaster.core.errors import NotFound
+from trainmaster.host.places import cache_dir
 from trainmaster.log.index import Jobs, OfMachine, OfStorage
 from trainmaster.log.storage import LocalStorage, storage_for
 
@@ -53,7 +52,7 @@ class StoragePlace:
         self.is_empty = not self._root.entries("")  # raises StorageFailed where it cannot be read
 
     def board(self) -> Board:
-        cache = LocalStorage(_cache_dir() / hashlib.sha256(self._root.url.encode()).hexdigest()[:24])
+        cache = LocalStorage(cache_dir() / "jobs" / hashlib.sha256(self._root.url.encode()).hexdigest()[:24])
         return Board(lambda: Jobs(OfStorage(self._root), cache), local=self._root.local)
 
     def source(self, job: str) -> Source:
@@ -63,8 +62,3 @@ class StoragePlace:
 
     def acts(self, job: str) -> Acts | None:
         return None
-
-
-def _cache_dir() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "trainmaster" / "jobs"

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from trainmaster.core.errors import NotFound
+from trainmaster.core.states import LIVE_JOBS
 from trainmaster.web.access import SAFE, may_change
 from trainmaster.web.contract import LIVE, Acts, Facts
 from trainmaster.web.rest import application
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from trainmaster.client.ui.board import Board
     from trainmaster.log.index import Headline
 
-_LIVE_STATES = frozenset({"waiting", "running", "ending"})
 _SHOWN = ("id", "name", "state", "reason", "user", "engine", "submitted", "started", "ended")
 
 
@@ -37,7 +37,7 @@ class PlaceJobs:
         return await self.open_facts(job), self.acts(job)
 
     async def listing(self, search: str, state: str, user: str, after: str, limit: int) -> Mapping[str, Any]:
-        states = _LIVE_STATES if state == LIVE else {state}
+        states = LIVE_JOBS if state == LIVE else {state}
         rows = [
             row
             for row in await self.board.present()

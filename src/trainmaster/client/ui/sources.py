@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import json
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from trainmaster.client.jobs.past import Facts, Past, check_is_there
 from trainmaster.client.jobs.places import JOB_FILE, SITE_FILE
 from trainmaster.core.errors import NotFound, TrainmasterError
+from trainmaster.log.documents.files import parse
+from trainmaster.log.storage import Damaged
 
 if TYPE_CHECKING:
     from trainmaster.core.machine.state import State
@@ -161,9 +163,12 @@ class Stored(Past):
     def described(self) -> Job:
         from trainmaster.core.spec.reading import job_from
 
-        content = self.storage.read(JOB_FILE)  # beside its log; an old one may lack it
-        if content is not None:
-            return job_from(json.loads(content))
+        content = self.storage.read(
+            JOB_FILE
+        )  # beside its log; an old one may lack it, or it is damaged: the log has the job
+        with contextlib.suppress(Damaged):
+            if content is not None:
+                return job_from(parse(content, JOB_FILE))
         job: Job = self.state().known_job
         return job
 
@@ -204,12 +209,13 @@ class OfPlace:
         from trainmaster.core.spec.reading import job_to
 
         try:
-            job, site = job_to(self.past.described), json.loads(self.past.storage.read(SITE_FILE) or b"{}")
-        except (
-            TrainmasterError,
-            ValueError,
-        ):  # the job has no events yet, or its log is damaged, which its status says
-            job, site = {}, {}
+            job = job_to(self.past.described)
+        except TrainmasterError:  # the job has no events yet, or its log is damaged, which its status says
+            job = {}
+        try:
+            site = parse(self.past.storage.read(SITE_FILE) or b"{}", SITE_FILE)
+        except TrainmasterError:
+            site = {}
         return description(job, site, self.past.storage.url) | {"id": self.job}
 
     def pieces(self, task: str, attempt: int, offset: int, growing: bool) -> Iterator[Facts]:

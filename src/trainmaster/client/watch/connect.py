@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from trainmaster.client.jobs.backends import backend_of
 from trainmaster.client.jobs.past import Facts, Past
-from trainmaster.client.jobs.places import TOKEN_FILE, beginning, job_storage
+from trainmaster.client.jobs.places import beginning, job_storage
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, NotFound
+from trainmaster.log.documents.jobs import check_token, read_token
+from trainmaster.log.storage import Damaged
 
 if TYPE_CHECKING:
     from trainmaster.client.watch.live import Live
@@ -23,11 +25,17 @@ if TYPE_CHECKING:
 def live(job: str) -> Live | None:
     """Return the job's master, or None where none answers."""
     try:
-        token = (job_storage(job) / TOKEN_FILE).read_text().strip()
-        if not token:  # the job was found on its cluster when it was over, and has no token
+        token = read_token(job_storage(job))
+        where = backend_of(job)
+        if (
+            not token and not where.on_this_machine
+        ):  # the job was found on its cluster when it was over, and has no token
             return None
-        connect = functools.partial(backend_of(job).connect, job, token)
+        connect = functools.partial(where.connect, job, token)
         connect().close()
+        check_token(job_storage(job), token)
+    except Damaged:  # a master answers, and will not know us
+        raise
     except OSError:  # no socket, nobody behind it, or no token: nothing to ask
         return None
     from trainmaster.client.watch.live import Live  # http.client takes its time, and a short job is over before

@@ -20,6 +20,7 @@ from trainmaster.client.jobs.places import beginning, job_storage, site_of
 from trainmaster.client.watch.connect import live, note_end
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
+from trainmaster.log.storage import Damaged
 
 if TYPE_CHECKING:
     from trainmaster.client.jobs.backend import Backend
@@ -96,7 +97,7 @@ def follow(
             away = now if away is None else away
             why, nobody_left = f"{error.message}; the job may go on meanwhile", False
         if nobody_left:
-            raise where.gone(job) or _nobody(job)
+            raise where.gone(job) or no_process_left(job)
         yield {"lost": clock() - alone} | ({"why": why} if why else {})
         wait(0.0 if has_more else _pause(clock() - alone) if stored.quick else LOOK_MOST)
 
@@ -150,12 +151,12 @@ def _reach(job: str, met: bool) -> Live | None:
 
 def _passes(error: TrainmasterError, away: float | None) -> bool:
     """Tell whether an error may pass by itself: a cluster or a storage is away; one that is back may refuse for a moment whom it knows."""
-    if isinstance(error, NotFound) or error.anchor == "log-damaged":
+    if isinstance(error, (NotFound, Damaged)):
         return False
     return isinstance(error, EngineFailed) or away is not None
 
 
-def _nobody(job: str) -> EngineFailed:
+def no_process_left(job: str) -> EngineFailed:
     """Return the error of a job that nobody can go on with: its master died before it noted that it had begun, or was ended by force."""
     if site_of(job).get("shared"):
         return EngineFailed(
@@ -172,7 +173,7 @@ def _nobody(job: str) -> EngineFailed:
     return EngineFailed(
         f"no process of {job} is left, and it has not ended" + (f": {last[0]}" if last else ""),
         place=str(job_storage(job) / "logs" / "master"),
-        mend=f"submit it again: tm retry {job}",
+        mend=f"submit it again: tm retry {job}   or have its log ended: tm kill --force {job}",
         anchor="master-gone",
     )
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from trainmaster.client.watch.printing import Choice
 from trainmaster.client.watch.watched import COLOURS, HEAD, HISTORY, Watching, colour, task_cells
 from trainmaster.core.spec.quantities import format_count
+from trainmaster.core.states import FAILED, KILLED, LOST, PENDING, SUCCEEDED
 from trainmaster.words.text import clean
 
 REDRAW = 0.1  # s between two drawings at least
@@ -81,5 +82,5 @@ def rows(seen: Watching, now: float, height: int = 2 * ROWS) -> Group:
     return Group(head, *([table] if lines else []), *([Text(f"and {rest} more", "dim")] if rest else []))
 
 
-_ORDER = {"failed": 1, "lost": 1, "pending": 2, "succeeded": 3, "killed": 3}
+_ORDER = {FAILED: 1, LOST: 1, PENDING: 2, SUCCEEDED: 3, KILLED: 3}
 _WIDTHS = {"STATE": 14, "PROGRESS": 12, "CORES": HISTORY + 5, "MEMORY": 8}  # so that figures that grow move nothing

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.lines import Lines, without_reports
 from trainmaster.core.spec.quantities import format_bytes, format_seconds
+from trainmaster.core.states import PENDING, RUNNING, STAGING, state_word
 from trainmaster.words.restarts import Restarts
-from trainmaster.words.text import ended_lines, left_out_lines, output_sizes, progress, state_word
+from trainmaster.words.text import ended_lines, left_out_lines, output_sizes, progress
 
 LOST = 3.0  # s without a master that are worth a word; a busy machine takes its time to start one
 HISTORY = 8  # samples in a sparkline
@@ -47,7 +48,7 @@ class Watching:
         if (event := item.get("event")) is not None:
             known = len(self.status["tasks"]) if self.status else 2  # events of the past come before the first status
             self.news += self._restarts.take(event, known)
-            if event["type"] == "output-committed":
+            if event["type"] in ("output-committed", "part-committed"):
                 self.commits.append(event)
         status = item.get("status") or item.get("end")
         if status is not None:
@@ -87,7 +88,7 @@ class Watching:
     def headline(self) -> str:
         """Say what the job does as a whole, with figures, or for whom a program of it waits."""
         waits = (f"{task['task']} {task['waits']}" for task in self.status.get("tasks", ()) if task.get("waits"))
-        return self.waiting or next(waits, "") or str(self.status.get("phase") or "starting")
+        return self.waiting or next(waits, "") or str(self.status.get("phase") or PENDING)
 
     def summary(self) -> list[str]:
         return [*ended_lines(self.status, output_sizes(self.commits)), *left_out_lines(self.left_out)]
@@ -109,8 +110,8 @@ def spark(values: Iterable[float], most: float | None = None) -> str:
 def task_cells(seen: Watching, task: Facts, now: float) -> tuple[str, ...]:
     """Return one live row, as in HEAD. The use of a task is of interest while its program runs."""
     name, word = task["task"], state_word(task)
-    if task["state"] != "running":
-        return (name, _attempt(task, task["phase"] if task["state"] in ("pending", "staging") else word))
+    if task["state"] != RUNNING:
+        return (name, _attempt(task, task["phase"] if task["state"] in (PENDING, STAGING) else word))
     cpu = seen.cpu.get(name, ())
     began = task.get("started")
     doing = task.get("doing") or word

@@ -19,17 +19,12 @@ from pathlib import Path
 
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.host.java import find_java
+from trainmaster.host.places import cache_dir
 
 POM = Path(__file__).with_name("pom.xml")
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 JAVAS = range(11, 22)  # major versions under which Hadoop 3.4 runs; 23 removed what its security needs
 _LONGEST = 1800.0  # s that a download may take
-
-
-def cache_dir() -> Path:
-    """Return `$XDG_CACHE_HOME/trainmaster`, else `~/.cache/trainmaster`; it is not created."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home).absolute() if home else Path.home() / ".cache") / "trainmaster"
 
 
 def java() -> str:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainmaster.clusters.hadoop.jars import cache_dir
 from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.host.places import cache_dir
 
 Say = Callable[[str], None]
 

@@ -19,7 +19,6 @@ from trainmaster.core.machine.ranks import Member, assign
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.machine.state import (
     GRANTED,
-    SUCCEEDED,
     Group,
     State,
     Task,
@@ -30,6 +29,7 @@ from trainmaster.core.machine.state import (
 )
 from trainmaster.core.machine.units import unit_from
 from trainmaster.core.spec.quantities import format_seconds
+from trainmaster.core.states import SUCCEEDED
 
 PARTIAL_BACKOFF = 30.0  # s before a gang that was granted in part asks again
 
@@ -130,8 +130,7 @@ def _change_passed(state: State, key: str, now: float) -> list[Fact]:
 def _save_passed(state: State, key: str, now: float) -> list[Fact]:
     if not has_time_to_save(state):
         return [("save-put-off", {})]
-    name = save_name(now, state.known_job.saves.names)
-    return [("save-requested", {"save": name, "by": "schedule"})]
+    return [("save-requested", {"save": save_name(state, now), "by": "schedule"})]
 
 
 _PASSED = {
@@ -345,8 +344,10 @@ def _independent(state: State, allowed: float) -> list[Fact]:
 def _success(state: State, figures: Any) -> Fact:
     """End the job well, or fail it for an output that one task had to write and none did."""
     for name, output in state.known_job.outputs.items():
-        reports = (task.outputs.get(name) or {} for task in state.tasks.values() if task.final == SUCCEEDED)
-        if output.required == "any" and not any(report.get("files") for report in reports):
+        tasks = state.tasks.values()
+        committed = [task.outputs for task in tasks if task.final == SUCCEEDED]
+        committed += [part["outputs"] for task in tasks for part in task.parts]
+        if output.required == "any" and not any((outputs.get(name) or {}).get("files") for outputs in committed):
             return _ending("failed", "nothing-written", {"name": name, "path": output.local or name})
     return _ending("succeeded", "succeeded", figures)
 

@@ -15,14 +15,27 @@ from trainmaster.core.decide import autoscaling, failures, limits, poison, strag
 from trainmaster.core.decide.consequences import PARTIAL_BACKOFF, advance
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.input.feeding import is_range
-from trainmaster.core.input.shards import MEMBERS, RECORDS, SERVERS, File, Options, ShardTable
+from trainmaster.core.input.shards import MEMBERS, NAMED_BY_PROGRAMS, OUTPUTS, RECORDS, File, Options, ShardTable
+from trainmaster.core.input.trainings import training_name
 from trainmaster.core.machine import stimuli
 from trainmaster.core.machine.actions import Ask, CommitFor, Order, Release, Step
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import COMMITTING, EXITED, LIVE, NEW, READING, RUNNING, STAGING, STARTING
-from trainmaster.core.machine.state import ASKED, GRANTED, State, Task, gets_further, keeper, unit_of, units_of
-from trainmaster.core.spec.job import COUNTED_LATER
+from trainmaster.core.machine.state import (
+    ASKED,
+    GRANTED,
+    State,
+    Task,
+    commits_parts,
+    gets_further,
+    keeper,
+    newest_round,
+    unit_of,
+    units_of,
+)
+from trainmaster.core.spec.job import COUNTED_LATER, NAN
+from trainmaster.core.waits import LONGEST
 
 STAGED_PART = 1 / 16  # of what is fetched: an agent that fetches less within `timeouts.start` is too slow
 
@@ -287,9 +300,16 @@ def _started(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 def _progress(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     """Return an event only for progress that gives a budget back: it must exceed the best so far, since a program that always fails at one
-    place reaches that place each time.
+    place reaches that place each time. With `stop_on: nan` a metric that is not a number ends the job.
     """
-    if task.phase not in (STARTING, RUNNING) or task.doomed or not units_of(task) & state.budgets.keys():
+    if task.phase not in (STARTING, RUNNING) or task.doomed:
+        return []
+    if state.known_job.stop_on == NAN and state.ending is None:
+        from trainmaster.core.metrics import not_a_number  # most jobs need nothing of metrics
+
+        if figures := not_a_number(data):
+            return [("ending", {"state": "failed", "reason": "not-a-number", "figures": figures})]
+    if not units_of(task) & state.budgets.keys():
         return []
     value, step = data.get("progress", data.get("value")), data.get("step")
     return [("progressed", {"value": value, "step": step})] if gets_further(state, task, value, step) else []
@@ -306,6 +326,25 @@ def _ended(state: State, task: Task, data: Data, now: float) -> list[Fact]:
 
 def _died(state: State, task: Task, data: Data, now: float) -> list[Fact]:
     return failures.program_died(state, task, data, now) if task.phase in (STARTING, RUNNING) else []
+
+
+def _part(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Commit a part of the outputs: with the log it counts, and whoever finishes the job's outputs puts it in its place."""
+    last = max((part["part"] for part in task.parts if part["attempt"] == task.attempt), default=0)
+    number, kept = data.get("number"), data.get("kept")
+    if task.phase != RUNNING or state.ending is not None or not commits_parts(state, task):
+        return []
+    try:
+        committed = {
+            name: own_ranges
+            for name, ranges in (kept or {}).items()
+            if (table := state.shards.get(name)) is not None and (own_ranges := table.held_of(task.key, ranges))
+        }
+    except (ValueError, TypeError, AttributeError):  # not what an agent of ours says
+        return []
+    if type(number) is not int or number <= last:
+        return []
+    return [("part-committed", {"part": number, "outputs": dict(data.get("outputs") or {}), "kept": committed})]
 
 
 def _uploaded(state: State, task: Task, data: Data, now: float) -> list[Fact]:
@@ -355,11 +394,54 @@ def _shards_done(state: State, task: Task, data: Data, now: float) -> list[Fact]
     if table is None or task.phase not in READING:
         return []
     try:
-        kept_by = data["kept_by"] if data.get("kept_by") in (MEMBERS, SERVERS) else keeper(state, task)
-        payload = table.done(task.key, task.attempt, data.get("ranges"), data.get("records"), kept_by)
+        kept_by = data.get("kept_by")
+        if kept_by not in NAMED_BY_PROGRAMS or (kept_by == OUTPUTS and not task.commits):
+            kept_by = keeper(state, task)
+        states = [
+            [_training(task, name), number, step, ranges]
+            for name, number, step, ranges in (data.get("states") or () if kept_by == MEMBERS else ())
+            if _are_counts(number, step)
+        ]
+        payload = table.done(task.key, task.attempt, data.get("ranges"), data.get("records"), kept_by, states)
     except (ValueError, TypeError):  # not what an agent of ours says
         return []
-    return [] if payload is None else [("shards-done", payload)]
+    if payload is None:
+        return []
+    returned = table.supersede(payload)
+    return [("shards-done", payload), *([("shards-returned", returned)] if returned["ranges"] else [])]
+
+
+def _state_begun(state: State, task: Task, data: Data, now: float) -> list[Fact]:
+    """Return the shards that are not in the state with which a round of a training begins.
+
+    Where the state of the round before is lost, those are all whose work was in it, beyond the checkpoint set that the new state is from.
+    A member that was away tells of a round late: the others have begun the next one with another state by then.
+    """
+    number, step, lost = data.get("round", -1), data.get("step", -1), bool(data.get("lost"))
+    training = _training(task, data.get("training"))
+    if task.phase not in READING or not _are_counts(number, step) or number <= newest_round(state, training):
+        return []
+    begun: Fact = ("state-begun", {"training": training, "round": number, "step": step, "lost": lost, "set": None})
+    if not lost:
+        returned = [table.go_back(training, step) for table in state.shards.values()]
+    elif data.get("restored") and task.restored is None:
+        return [begun]  # from a checkpoint of the program's own, which alone knows what is in it
+    else:
+        restored = task.restored if data.get("restored") else None
+        saved = state.checkpoint or {}
+        marks = (saved.get("marks") or {}) if restored is not None and saved.get("set") == restored else {}
+        returned = [table.lose_members(training, marks.get(name, []), restored) for name, table in state.shards.items()]
+        begun[1]["set"] = restored
+    return [begun, *(("shards-returned", payload) for payload in returned if payload["ranges"])]
+
+
+def _training(task: Task, name: Any) -> str:
+    """Return the name of a training of a task's role, which its program calls by the rendezvous at which the members meet."""
+    return training_name(task.role, str(name or "")[:LONGEST])
+
+
+def _are_counts(*values: Any) -> bool:
+    return all(type(value) is int and value >= 0 for value in values)
 
 
 def _input_counted(state: State, task: Task, data: Data, now: float) -> list[Fact]:
@@ -399,6 +481,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "progress": _progress,
     "died": _died,
     "ended": _ended,
+    "part": _part,
     "uploaded": _uploaded,
     "committed": _committed,
     "checkpoint": _checkpoint,
@@ -407,6 +490,7 @@ REPORTS: dict[str, Callable[[State, Task, Data, float], list[Fact]]] = {
     "input-counted": _input_counted,
     "shards-done": _shards_done,
     "shards-begun": _shards_begun,
+    "state-begun": _state_begun,
     "feed-read": _feed_read,
     "left": _left,
 }

@@ -19,11 +19,12 @@ from trainmaster.core.decide.poison import shard_failure
 from trainmaster.core.machine.events import Fact
 from trainmaster.core.machine.phases import COMMITTING, LIVE, NEW
 from trainmaster.core.machine.reasons import REASONS, final_state, is_from_outside, is_lasting, is_reason, words
-from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, unit_of
+from trainmaster.core.machine.state import GRANTED, Budget, Incident, State, Task, budget_of, own_ending, unit_of
 from trainmaster.core.machine.units import TASK, Unit
 
 FREE_LIMIT = 20  # free restarts in a row without any progress
 FREE_RUN = 300.0  # s of running that break such a row, for programs that report no progress
+SAME_MEMORY = 1  # restarts after out-of-memory, without progress and with no more memory than before
 LONGEST_WAIT = 300.0  # s of the longest back-off
 QUICK_RUN = 30.0  # s; a program that fails sooner after its start fails quickly
 QUICK_KILL = (
@@ -49,7 +50,9 @@ def attempt_over(state: State, task: Task, data: Mapping[str, Any], now: float) 
         fact["reason"] = _STOPPED[task.doomed]
         fact["figures"] = {**figures, "by": state.kill["by"]} if state.kill else figures
         if task.doomed == "end" and state.ending is not None:
-            fact["reason"] = _end_reason(state)
+            fact |= _end_of_stopped(state.ending)
+    if (end := own_ending(state, task)) is not None:
+        fact |= {name: end[name] for name in ("reason", "figures")}
     facts: list[Fact] = [("attempt-ended", fact)]
     return facts if task.doomed or task.final else facts + failure(state, task, reason, figures, fact["elapsed"], now)
 
@@ -93,12 +96,13 @@ def _reached(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"reached": dict(data["reached"])} if data.get("reached") else {}
 
 
-def _end_reason(state: State) -> str:
-    """Return why the end stops a task: the kill itself, or that the job is over."""
-    assert state.ending is not None
-    if state.ending["state"] == "killed":
-        return "killed-by-user"
-    return "not-needed" if state.ending["state"] == "succeeded" else "peer-failed"
+def _end_of_stopped(ending: Mapping[str, Any]) -> dict[str, Any]:
+    """Return why a task is stopped as its job ends: that the job is complete, that another task failed, else the job's own reason."""
+    if ending["state"] == "succeeded":
+        return {"reason": "not-needed"}
+    if "task" in ending or ending["reason"] == "dependency-failed":
+        return {"reason": "peer-failed"}
+    return {name: ending[name] for name in ("reason", "figures")}
 
 
 def commit_failed(task: Task, figures: Figures, reason: str = "commit-failed") -> list[Fact]:
@@ -193,12 +197,14 @@ def _quick_within(cause: Mapping[str, Any]) -> float:
 
 
 def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts: dict[str, int], now: float) -> Fact:
-    restart = state.role(task).restart
+    restart, growth = state.role(task).restart, state.role(task).retry_memory
     costs = REASONS[cause["reason"]].restart_costs
+    needs_memory = cause["reason"] == "out-of-memory"
+    limit = min(restart.limit, SAME_MEMORY) if needs_memory and not growth else restart.limit
     counted = _counted_by(cause["reason"])
     for name in counted:
         counts[name] += 1
-    within = counts["free"] <= FREE_LIMIT if not costs else counts["spent"] <= restart.limit
+    within = counts["free"] <= FREE_LIMIT if not costs else counts["spent"] <= limit
     if not costs and not within:
         cause = {**cause, "reason": "no-progress", "figures": {"restarts": FREE_LIMIT, "job": state.id}}
     if costs and within and counts["total"] > restart.total:
@@ -210,12 +216,11 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
     seed = f"{state.id}/{unit.text}/{task.attempt}"
     wait = backoff(counts["quick"], seed, QUICK_FIRST) if costs else backoff(counts["free"] if counted else 0, seed)
     fact: dict[str, Any] = {
-        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": restart.limit,
+        "unit": unit.text, "budget": budget_of(task).text, "cause": cause, "costs": costs, **counts, "limit": limit,
         "again": again, "until": now + wait if again else now, "generation": state.groups[task.group].generation,
         "settle": SETTLE, "soon": SOON,
     }  # fmt: skip
-    growth = state.role(task).retry_memory
-    if again and cause["reason"] == "out-of-memory" and growth:
+    if again and needs_memory and growth:
         fact["memory_factor"] = round(task.memory_factor * growth, 4)
     return "incident", fact
 

@@ -47,10 +47,8 @@ from trainmaster.core.machine.state import (
     ASKED,
     CHECKPOINT,
     GRANTED,
-    KILLED,
     LOG,
     NONE,
-    SUCCEEDED,
     Group,
     State,
     Task,
@@ -59,6 +57,7 @@ from trainmaster.core.machine.state import (
     populate,
 )
 from trainmaster.core.spec.reading import job_from
+from trainmaster.core.states import KILLED, SUCCEEDED
 
 KEPT_ACTS = 16  # of users on one attempt: more than any agent misses while it is out of reach
 
@@ -309,6 +308,7 @@ def _staging(state: State, task: Task, data: Data, at: float) -> None:
 def _ready(state: State, task: Task, data: Data, at: float) -> None:
     move(state, task, READY, at)
     task.address, task.ports, task.devices = data["address"], dict(data.get("ports") or {}), data.get("devices") or 0
+    task.restored = (data.get("restored") or {}).get("set")
     state.arm("start", task.key, None)
     if state.role(task).serves:
         touch_role(state, task.role)  # the others may have waited for this one
@@ -365,6 +365,14 @@ def _uploaded(state: State, task: Task, data: Data, at: float) -> None:
     task.outputs = dict(data.get("outputs") or {})
 
 
+def _part_committed(state: State, task: Task, data: Data, at: float) -> None:
+    task.parts = [*task.parts, {name: data[name] for name in ("attempt", "part", "outputs")}]
+    for name, ranges in data["kept"].items():
+        state.shards[name].keep(task.key, ranges)
+    if data["kept"]:
+        incidents.give_back(state, task, keep_total=True)  # one that fails at one place each time commits other shards
+
+
 def _committers_named(state: State, data: Data, at: float) -> None:
     for key, attempt in data["attempts"]:
         task = state.tasks[key]
@@ -419,6 +427,12 @@ def _shards(kind: str) -> Callable[[State, Data, float], None]:
 
 def _input_counted(state: State, task: Task, data: Data, at: float) -> None:
     state.shards[data["input"]] = ShardTable.from_listing(data["listing"])
+
+
+def _state_begun(state: State, task: Task, data: Data, at: float) -> None:
+    """Note the state that a round of a training begins with; the shards that are not in it are returned by events of their own."""
+    for table in state.shards.values():
+        table.trainings.begin(data["training"], data["round"], data["step"])
 
 
 def _shards_begun(state: State, task: Task, data: Data, at: float) -> None:
@@ -566,6 +580,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "exited": _report(_exited),
     "died": _report(incidents.died),
     "uploaded": _report(_uploaded),
+    "part-committed": _report(_part_committed),
     "committers-named": _committers_named,
     "output-committed": _report(_output_committed),
     "attempt-ended": _report(incidents.attempt_ended),
@@ -579,6 +594,7 @@ _CHANGES: dict[str, Callable[[State, Data, float], None]] = {
     "shards-done": _shards("shards-done"),
     "shards-returned": _shards("shards-returned"),
     "shards-begun": _report(_shards_begun),
+    "state-begun": _report(_state_begun),
     "shard-failed": _shards("shard-failed"),
     "shard-set-aside": _shards("shard-set-aside"),
     "feed-read": _report(_feed_read),

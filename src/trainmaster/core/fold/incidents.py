@@ -16,21 +16,23 @@ from trainmaster.core.fold.moves import (
     renew,
     undoom,
 )
+from trainmaster.core.input.shards import trusted_words
 from trainmaster.core.machine.phases import COMMITTING, ENDED, LIVE, NEW
-from trainmaster.core.machine.reasons import is_from_outside
+from trainmaster.core.machine.reasons import final_state, is_from_outside
 from trainmaster.core.machine.state import (
     GRANTED,
-    KILLED,
     Budget,
     Incident,
     Past,
     Reached,
     State,
     Task,
+    own_ending,
     unit_of,
     units_of,
 )
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit, unit_from
+from trainmaster.core.states import KILLED
 
 Data = Mapping[str, Any]
 
@@ -56,7 +58,7 @@ def attempt_ended(state: State, task: Task, data: Data, at: float) -> None:
     if doomed in ("restart", "change", "leave"):
         renew(state, task, at)
     elif doomed == "end":
-        finalize(state, task, KILLED)
+        finalize(state, task, KILLED if own_ending(state, task) is None else final_state(reason))
     elif doomed == "fail":
         undoom(state, task)
     _hasten(state, unit_of(task), at)
@@ -66,11 +68,10 @@ def _lose_work(state: State, task: Task, at: float) -> None:
     """Note that what the attempt made of its shards is not committed."""
     for name, table in state.shards.items():
         if (count := table.lose(task.key, task.attempt)) and state.ending is None:
-            row = {"what": f"work {name}", "shards": count, "task": task.key, "attempt": task.attempt, "at": at}
-            detail = (
-                f"what attempt {task.attempt} of {task.key} made of {count:,} shards is kept where its program did that"
-            )
-            state.losses[f"{task.key} work {name} {task.attempt}"] = {**row, "detail": detail}
+            state.losses[f"{task.key} work {name} {task.attempt}"] = {
+                "what": f"work {name}", "shards": count, "task": task.key, "attempt": task.attempt, "at": at,
+                "detail": trusted_words(task.key, task.attempt, count),
+            }  # fmt: skip
 
 
 def note_reached(state: State, task: Task, progress: Data) -> None:

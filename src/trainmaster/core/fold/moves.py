@@ -9,9 +9,7 @@ from trainmaster.core.machine.phases import LIVE, NEW, RUNNING, STARTED, check_t
 from trainmaster.core.machine.state import (
     BARRED,
     GRANTED,
-    KILLED,
     NONE,
-    SUCCEEDED,
     Group,
     State,
     Task,
@@ -20,6 +18,7 @@ from trainmaster.core.machine.state import (
     warms_up,
 )
 from trainmaster.core.machine.units import TASK, Unit
+from trainmaster.core.states import KILLED, SUCCEEDED
 
 
 def move(state: State, task: Task, phase: str, at: float) -> None:

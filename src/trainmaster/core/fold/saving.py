@@ -6,7 +6,7 @@ The events are part of `fold`. A save's name is the time, UTC, at which it was a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,9 +20,15 @@ NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?|interResult_\d{4}(_\
 _STYLES = {"time": "%Y-%m-%dT%H-%M-%SZ", "interResult": f"{BESIDE}%Y_%m_%d_%H_%M_%S"}
 
 
-def save_name(at: float, style: str) -> str:
-    """Return the name of a save that is asked for at this time; `style` is `saves.names` of the job."""
-    return datetime.fromtimestamp(at, UTC).strftime(_STYLES[style])
+def save_name(state: State, at: float, others: Collection[str] = ()) -> str:
+    """Return the name of a save that is asked for at this time: of several within a second each has its own. `others`: more names."""
+    second = name = datetime.fromtimestamp(at, UTC).strftime(_STYLES[state.known_job.saves.names])
+    known = {save["save"] for save in state.saves}.union(others)
+    number = 0
+    while name in known:
+        number += 1
+        name = f"{second}.{number}"
+    return name
 
 
 def save_folder(name: str) -> str:

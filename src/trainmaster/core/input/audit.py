@@ -18,7 +18,17 @@ from typing import Any
 import attrs
 
 from trainmaster.core.input.ranges import RangeSet
-from trainmaster.core.input.shards import OUTPUTS, PROGRAM, TABLE, ShardTable, failed_words, place_words
+from trainmaster.core.input.shards import (
+    MEMBERS,
+    OUTPUTS,
+    PROGRAM,
+    TABLE,
+    ShardTable,
+    failed_words,
+    place_words,
+    trusted_words,
+)
+from trainmaster.core.input.trainings import Trainings
 from trainmaster.core.machine.events import Recorded, whole
 
 _UNKNOWN = -1
@@ -39,6 +49,7 @@ class InputAudit:
     set_aside_places: tuple[str, ...]  # where they are in the data, and who failed on them
     taken_back: int  # shards counted once and returned by restores
     restored: tuple[str, ...]
+    in_parts: int  # shards committed in parts of outputs
     given_back: int  # shards counted once and returned since an attempt had not committed what it made of them
     dropped: tuple[str, ...]  # whose work was in outputs that were not committed, and which were not returned
     trusted: tuple[str, ...]  # whose work is kept where the program of an attempt that ended early has kept it
@@ -96,10 +107,11 @@ class Audit:
                 for i, n in enumerate(entry.epochs)
                 if n is not None and len(entry.epochs) > 1
             ]
-            if entry.restored:
-                lines.append(
-                    f"  restored {', '.join(entry.restored)}: {entry.taken_back:,} shards were taken back and counted again"
-                )
+            if entry.taken_back:
+                after = f"restored {', '.join(entry.restored)}: " if entry.restored else ""
+                lines.append(f"  {after}{entry.taken_back:,} shards were taken back and counted again")
+            if entry.in_parts:
+                lines.append(f"  {entry.in_parts:,} shards were committed in parts")
             if entry.given_back:
                 lines.append(
                     f"  {entry.given_back:,} shards were given back by attempts that had not committed what they made of them"
@@ -137,9 +149,12 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
             sets[str(data["set"])] = data.get("marks") or {}
         elif event.type == "inputs-listed" and (checkpoint := data.get("checkpoint")):  # a set of an earlier job
             sets[str(checkpoint["set"])] = checkpoint.get("marks") or {}
-        elif event.type in ("committers-named", "output-committed", "attempt-ended"):
+        elif event.type in ("committers-named", "part-committed", "output-committed", "attempt-ended"):
             for book in books.values():
                 book.follow(event)
+        elif event.type == "state-begun":
+            for book in books.values():
+                book.begun(event)
         elif event.type in ("feed-read", "feed-ended"):
             role = data["role"] if event.type == "feed-ended" else data["task"].rpartition(":")[0]
             name = f"{role}.feed.{data['feed']}"
@@ -216,6 +231,9 @@ class _Book:
         self.named: dict[tuple[str, int], RangeSet] = {}  # of attempts that are to commit
         self.entrusted: dict[tuple[str, int], int] = {}
         self.trusted: list[str] = []
+        self.in_parts = 0
+        self.trainings = Trainings()  # done, and in a state that the members of a training have
+        self.lacking = RangeSet()  # not in the state with which a round began, and not returned yet
         self.faults: list[str] = []
 
     def done(self, event: Recorded, *, barred: bool) -> None:
@@ -244,6 +262,16 @@ class _Book:
                 count = next(records, None)
                 self.records[number] = _UNKNOWN if count is None else count
                 self._compare(event, number, count)
+
+        if data.get("kept_by") == MEMBERS:
+            self.trainings.count(data)
+
+    def begun(self, event: Recorded) -> None:
+        """Note that a round of a training begins: what its state lacks is to be returned."""
+        name, number, step = (event.data[key] for key in ("training", "round", "step"))
+        if not event.data["lost"]:
+            self.lacking.update(self.trainings.of(name).beyond(step))
+        self.trainings.begin(name, number, step)
 
     def set_aside(self, event: Recorded) -> None:
         ranges = RangeSet.from_json(event.data["ranges"])
@@ -285,14 +313,22 @@ class _Book:
             pending.subtract(back)
             self.given_back += back.count
             return
+        in_state = self.trainings.of(event.data["training"]).shards.copy() if "training" in event.data else None
+        if in_state is not None and (other := back.difference(in_state)):
+            self._fault(event, f"shards {other.to_json()} were returned, and no state of members had them")
+        self.trainings.take_back(back)
+        self.lacking.subtract(back)
         for pending in self.pending.values():
             pending.subtract(back)
         self.taken_back += back.count
+        if "step" in event.data:  # the training goes on
+            return
         self.restored.append(name or "nothing")
         if name and name not in sets:
             self._fault(event, f"set {name} was restored and never recorded as whole")
             return
-        forgotten = self.counted.difference(RangeSet.from_json(sets[name].get(self.name, []) if name else []))
+        seen = RangeSet.from_json(sets[name].get(self.name, []) if name else [])
+        forgotten = (self.counted if in_state is None else in_state.difference(back)).difference(seen)
         if forgotten:
             self._fault(
                 event, f"set {name or '(none)'} had not seen shards {forgotten.to_json()}, and they still count"
@@ -307,14 +343,22 @@ class _Book:
                 self.entrusted.pop((task, attempt), None)
             return
         key = (data["task"], data["attempt"])
-        if event.type == "output-committed":
+        if event.type == "part-committed":
+            if kept := RangeSet.from_json(data["kept"].get(self.name, [])):
+                self._keep(event, key, kept)
+        elif event.type == "output-committed":
             self.named.pop(key, None)
         elif ranges := self.named.pop(key, None):
             self.pending[key] = ranges
         elif count := self.entrusted.pop(key, 0):
-            self.trusted.append(
-                f"what attempt {key[1]} of {key[0]} made of {count:,} shards is kept where its program has kept it"
-            )
+            self.trusted.append(trusted_words(*key, count))
+
+    def _keep(self, event: Recorded, key: tuple[str, int], kept: RangeSet) -> None:
+        pending = self.pending.get(key, RangeSet())
+        if other := kept.difference(pending):
+            self._fault(event, f"shards {other.to_json()} were committed in a part, and the attempt had not done them")
+        pending.subtract(kept)
+        self.in_parts += kept.count
 
     def _fault(self, event: Recorded, text: str) -> None:
         if len(self.faults) < _FAULTS_SHOWN:
@@ -326,6 +370,12 @@ class _Book:
         size = self.table.count if self.table else len(self.records) or 1
         epochs = [self._sum(first, first + size) for first in range(0, total or len(self.records), size or 1)]
         known = [n for n in epochs if n is not None]
+        counted_without = self.lacking.intersection(self.counted)
+        lacking = (
+            [f"shards {counted_without.to_json()} count, and a training went on without them"]
+            if counted_without
+            else []
+        )
         return InputAudit(
             input=self.name,
             total=total,
@@ -337,6 +387,7 @@ class _Book:
             set_aside_places=tuple(self.places),
             taken_back=self.taken_back,
             restored=tuple(self.restored),
+            in_parts=self.in_parts,
             given_back=self.given_back,
             dropped=tuple(
                 f"what attempt {attempt} of {task} made of {ranges.count:,} shards: its outputs were not committed"
@@ -344,7 +395,7 @@ class _Book:
                 if ranges
             ),
             trusted=tuple(self.trusted),
-            faults=tuple(self.faults),
+            faults=(*self.faults, *lacking),
         )
 
     def _sum(self, first: int, end: int) -> int | None:

@@ -16,7 +16,7 @@ run, has named the shards that it holds, as agents do on every connection, or it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from trainmaster.core.input.ranges import RangeSet
@@ -82,6 +82,11 @@ class Leases:
             task_ranges.add(first, end)
             shards += [self._tables[name].shard(number) for number in range(first, end)]
         return shards
+
+    def answer(self, name: str, shards: Sequence[Shard]) -> dict[str, Any]:
+        """Return the answer to an agent that asked for shards: the leased ones, or whether tasks hold all that are not over (`taken`)."""
+        answer = self._tables[name].answer(shards)
+        return answer if shards else {**answer, "taken": not self._expected and not self._input(name).free}
 
     def _suspect(self, name: str, task: str, failed: Mapping[int, Set[str]]) -> int | None:
         """Return the suspect that the task is to try, where there is one; one that it has failed on is left to others for a while.

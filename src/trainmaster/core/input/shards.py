@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from trainmaster.core.input.ranges import Range, RangeSet
+from trainmaster.core.input.trainings import Trainings
 from trainmaster.core.plain import Plain
 
 LINES, ROWS, WHOLE = "lines", "rows", "whole"  # kinds: start and end are bytes, row groups, or mean nothing
@@ -43,8 +44,9 @@ RECORDS = "records"  # start and end are indices of records, and so is the size 
 JSONL, CSV, RECORDIO, TFRECORD = "jsonl", "csv", "recordio", "tfrecord"
 NAMED = (JSONL, CSV, RECORDIO, TFRECORD)
 TABLE = "table"  # start and end are keys
-# The keeper of the work on a shard. A program says MEMBERS or SERVERS; "": a checkpoint, or the servers of its group.
+# The keeper of the work on a shard; "": a checkpoint, or the servers of its group.
 OUTPUTS, PROGRAM, MEMBERS, SERVERS = "outputs", "program", "members", "servers"
+NAMED_BY_PROGRAMS = frozenset({MEMBERS, SERVERS, OUTPUTS})
 _UNCUTTABLE = (".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet")
 # Shards of an input whose size is ours to choose, and their bounds.
 _WANTED, _SMALLEST, _LARGEST = (1024, 16 * 1024, 64 * 1024 * 1024)
@@ -108,6 +110,11 @@ def place_words(shard: Mapping[str, Any]) -> str:
     return f"{shard['path']}, row group {shard['start']}" if shard["kind"] == ROWS else str(shard["path"])
 
 
+def trusted_words(task: str, attempt: int, count: int) -> str:
+    """Say what became of the shards of an attempt that ended early, where its program itself keeps what it makes of them."""
+    return f"what attempt {attempt} of {task} made of {count:,} shards is kept only if its program has stored it"
+
+
 def failed_words(failed: Iterable[Sequence[Any]]) -> str:
     """Name the tasks whose attempts ([task, attempt]) failed on a shard: "worker:0 twice, worker:1"."""
     counts = Counter(str(attempt[0]) for attempt in failed)
@@ -129,12 +136,9 @@ class ShardTable:
         self._orders: dict[int, array[int]] = {}
         self._done, self._aside = RangeSet(), RangeSet()
         self.pending: dict[str, RangeSet] = {}  # by task: done by its attempt, which has not committed yet
-        self.lost: dict[
-            str, tuple[int, RangeSet]
-        ] = {}  # by task: pending when this attempt ended, and not returned yet
-        self._trusted: Counter[str] = (
-            Counter()
-        )  # by task: shards done by its attempt whose program keeps what it makes of them
+        self.lost: dict[str, tuple[int, RangeSet]] = {}  # by task: pending as this attempt ended, not returned yet
+        self._trusted: Counter[str] = Counter()  # by task: done by its attempt, whose program keeps the work on them
+        self.trainings = Trainings()  # done, and in a state that the members of a training have
         self._owed = RangeSet()  # returned since they were lost, and not done again
         self._failed: dict[int, list[list[Any]]] = {}  # index -> [task, attempt] of those that failed on it
         self._suspects = RangeSet()  # the numbers of those indexes
@@ -250,12 +254,13 @@ class ShardTable:
     # -- counting --
 
     def done(
-        self, task: str, attempt: int, ranges: Any, records: Any = None, kept_by: str = ""
+        self, task: str, attempt: int, ranges: Any, records: Any = None, kept_by: str = "", states: Any = ()
     ) -> dict[str, Any] | None:
         """Return the part of a report that counts, as the payload of `shards-done`; None where nothing does. `apply` counts it.
 
         `ranges`: JSON form. `records`: the number of records of each shard (None: unknown), in the order of `ranges`. `kept_by`: who keeps
-        what was made of them. Raises ValueError on other forms.
+        what was made of them. `states`: [training, round, step, ranges], where that is the state of a training's members. Raises ValueError
+        on other forms.
         """
         reported = RangeSet.from_json(ranges)
         counts = records_by_number(ranges, reported, records)
@@ -275,6 +280,9 @@ class ShardTable:
             payload["differing"] = differing  # [number, records at first, records now]
         if kept_by:
             payload["kept_by"] = kept_by
+        if states:
+            parts = [(state, RangeSet.from_json(numbers).intersection(accepted)) for *state, numbers in states]
+            payload["states"] = [[*state, part.to_json()] for state, part in parts if part]
         payload["mark"] = self.mark + len(accepted)
         return payload
 
@@ -286,6 +294,30 @@ class ShardTable:
         returned = self._done.difference(RangeSet.from_json(marks))
         return {"input": self.name, "ranges": returned.to_json(), "set": checkpoint, "mark": self.mark + len(returned)}
 
+    def lose_members(self, training: str, marks: Any, checkpoint: int | None) -> dict[str, Any]:
+        """Return the shards that were in the state of a training's members alone, as the payload of `shards-returned`.
+
+        `marks`: the shards, as JSON ranges, that the set `checkpoint` has seen, with which a new training begins; None: it begins anew.
+        """
+        returned = self.trainings.of(training).shards.difference(RangeSet.from_json(marks))
+        return self._missing(training, returned) | {"set": checkpoint}
+
+    def go_back(self, training: str, step: int) -> dict[str, Any]:
+        """Return the shards that are not in the state of a step, with which a training goes on, as the payload of `shards-returned`."""
+        return self._missing(training, self.trainings.of(training).beyond(step)) | {"step": step}
+
+    def supersede(self, done: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the shards of a payload of `shards-done` that no state has, as the payload of the `shards-returned` that follows it."""
+        returned = self.trainings.superseded(done)
+        name = next((row[0] for row in done.get("states", ())), "")
+        return self._missing(name, returned) | {"step": 0, "mark": done["mark"] + len(returned)}
+
+    def _missing(self, training: str, returned: RangeSet) -> dict[str, Any]:
+        return {
+            "input": self.name, "ranges": returned.to_json(), "set": None, "kept_by": MEMBERS, "training": training,
+            "mark": self.mark + len(returned),
+        }  # fmt: skip
+
     def give_back(self, task: str) -> dict[str, Any]:
         """Return the shards that were lost with an attempt of the task, as the payload of `shards-returned`."""
         attempt, ranges = self.lost[task]
@@ -294,10 +326,19 @@ class ShardTable:
             "mark": self.mark + len(ranges),
         }  # fmt: skip
 
-    def keep(self, task: str) -> None:
-        """Note that the task's attempt has ended well, and has committed its outputs."""
+    def held_of(self, task: str, ranges: Any) -> list[list[int]]:
+        """Return those of `ranges`, in JSON form, that the task's attempt has done and not committed. Raises ValueError on other forms."""
+        return RangeSet.from_json(ranges).intersection(self.pending.get(task, RangeSet())).to_json()
+
+    def keep(self, task: str, ranges: Any = None) -> None:
+        """Note that the task's attempt has committed what it made of these shards, or (None) has ended well and committed all."""
+        if ranges is not None:
+            self.pending[task].subtract(RangeSet.from_json(ranges))
+            if self.pending[task]:
+                return
         self.pending.pop(task, None)
-        self._trusted.pop(task, None)
+        if ranges is None:
+            self._trusted.pop(task, None)
 
     def lose(self, task: str, attempt: int) -> int:
         """Note that an attempt of the task has ended otherwise. Return how many shards it did whose work its program keeps."""
@@ -339,6 +380,7 @@ class ShardTable:
             "pending": {task: ranges.to_json() for task, ranges in self.pending.items()},
             "lost": {task: [attempt, ranges.to_json()] for task, (attempt, ranges) in self.lost.items()},
             "owed": self._owed.to_json(),
+            "trainings": self.trainings.to_json(),
             "trusted": dict(self._trusted),
         }
 
@@ -357,6 +399,7 @@ class ShardTable:
         for task, (attempt, ranges) in value.get("lost", {}).items():
             table.lost[task] = attempt, RangeSet.from_json(ranges)
         table._owed = RangeSet.from_json(value.get("owed", []))
+        table.trainings = Trainings.from_json(value.get("trainings", {}))
         table._trusted.update(value.get("trusted", {}))
         firsts, ends, forgotten = value["journal"]
         table._journal_firsts, table._journal_ends, table._forgotten = (
@@ -378,6 +421,8 @@ class ShardTable:
             self.pending.setdefault(payload["task"], RangeSet()).update(RangeSet(ranges))
         elif payload.get("kept_by") == PROGRAM:
             self._trusted[payload["task"]] += sum(end - first for first, end in ranges)
+        elif payload.get("kept_by") == MEMBERS:
+            self.trainings.count(payload)
         self._note(ranges)
         for index, _, records in self._counted(payload):
             if self._records[index] == _UNKNOWN:
@@ -423,6 +468,7 @@ class ShardTable:
     def _return(self, ranges: RangeSet, lost_with: str | None) -> None:
         """Take back ranges that are done: those lost with an attempt of the task `lost_with`, or (None) those that a restore takes back."""
         self._done.subtract(ranges)
+        self.trainings.take_back(ranges)
         if lost_with is not None:
             self.lost.pop(lost_with, None)
             self._owed.update(ranges)

@@ -114,7 +114,7 @@ EVENTS: dict[str, Kind] = {
     "staging": _report(False, "{task} stages its data", done="number", total="number"),
     "ready": _report(
         False, "{task} is ready at {address}{way}", address="text", network="map?", ports="map?", devices="whole?",
-        restored="whole or none?", elapsed="seconds?",
+        restored="map?", elapsed="seconds?",
     ),
     "generation-formed": _barrier("generation {generation} was formed", group="whole", generation="whole", members="list", ranks="map"),
     "member-joined": _barrier(
@@ -126,6 +126,9 @@ EVENTS: dict[str, Kind] = {
     "died": _report(
         False, "the program of {task} failed; its attempt lasts until the rest is done", reason="text", figures="map",
         elapsed="seconds or none", reached="map?",
+    ),
+    "part-committed": _report(
+        True, "{task} committed part {part} of its outputs: {made}", part="whole", outputs="map", kept="map",
     ),
     "uploaded": _report(False, "{task} uploaded its outputs: {made}", outputs="map"),
     "committers-named": _barrier("named to commit their outputs: {tasks}", group="whole", attempts="list"),
@@ -156,11 +159,15 @@ EVENTS: dict[str, Kind] = {
     "warned": _note("{task} will be taken back in {seconds} s", task="text", seconds="seconds", reason="text", figures="map?"),
     "shards-done": _report(
         True, "{shards} of {input} done by {task}", input="text", ranges="list", records="list or none", mark="whole", differing="list?",
-        kept_by="text?",
+        kept_by="text?", states="list?",
     ),
     "shards-returned": _barrier(
         "{shards} of {input} returned{lost}", input="text", ranges="list", set="whole or none", mark="whole",
-        task="text?", attempt="whole?",
+        task="text?", attempt="whole?", kept_by="text?", training="text?", step="whole?",
+    ),
+    "state-begun": _report(
+        True, "round {round} of the training {training} begins with the state of {task}, step {step}{anew}",
+        training="text", round="whole", step="whole", lost="flag", set="whole or none",
     ),
     "shards-begun": _report(False, "the program of {task} was in the middle of shards when it ended", begun="list"),
     "shard-failed": _note(
@@ -189,7 +196,8 @@ EVENTS: dict[str, Kind] = {
     "kill-requested": _barrier("{by} asked to kill the job", by="text", why="text"),
     "job-timed-out": _note("the job ran out of time", seconds="seconds or none"),
     "ending": _barrier(
-        "the job is ending", state="text", reason="text", figures="map", task="text?", attempt="whole?", tail="list?", words="text?",
+        "the job is ending", state="text", reason="text", figures="map", task="text?", attempt="whole?", report="whole?", tail="list?",
+        words="text?",
     ),
     "commits-abandoned": _note("no commit is waited for, since none could be recorded"),
     "left": _report(False, "the agent of {task} stored its logs and left", gave_up="text"),

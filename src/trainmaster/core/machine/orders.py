@@ -13,6 +13,8 @@ from typing import Any
 
 from trainmaster.core.machine.fields import wrong_fields
 
+# When a program's outputs are committed in parts (the field `parts` of `start`): when it asks, or also when it is stopped.
+WHEN_ASKED, WHEN_STOPPED = "asked", "stopped"
 HEAD = frozenset({"type", "epoch", "attempt", "verb", "id"})  # the fields of each order
 
 # verb -> name -> shape, as in the table of events.
@@ -23,8 +25,8 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     },
     "start": {
         "command": "text or list", "env": "map?", "defaults": "map?", "threads": "whole?", "copies": "list?", "files": "map?",
-        "contents": "map?", "stop": "map?", "memory": "whole?", "stall": "seconds or none?", "warm": "map?",
-        "feeds": "map?",
+        "contents": "map?", "stop": "map?", "memory": "whole or none?", "stall": "seconds or none?", "warm": "map?",
+        "feeds": "map?", "parts": "text?",
     },
     # To a spare of a gang: make a template for the program that it may be told to start. `changing`: the variables of a generation.
     "warm-up": {
@@ -32,7 +34,8 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "outputs": "map?", "stop": "map?", "command": "text or list", "defaults": "map?", "threads": "whole?", "changing": "list?",
         "warm": "map?",
     },
-    "stop": {"signal": "text?", "grace": "seconds?", "stacks": "flag?"},
+    # `over`: nothing of the job is committed any more.
+    "stop": {"signal": "text?", "grace": "seconds?", "stacks": "flag?", "over": "flag?"},
     "commit": {"outputs": "map?"},
     "save": {"id": "text"},
     "warn": {"seconds": "seconds?", "reason": "text?", "figures": "map?", "why": "text?", "signal": "text or none?"},

@@ -56,8 +56,8 @@ REASONS: dict[str, Reason] = {
     ),
     "out-of-memory": Reason(
         PROGRAM, True, "used [{used} of {limit}|more memory than it may][, {overhead} of it overhead,] and was killed[: {detail}]", _DEATH,
-        advice="raise roles.{role}.resources.memory[ (or overhead, which is {overhead} now, for our agent and what warm restarts"
-        " keep; warm: false does without)], or set retry_memory",
+        advice="raise roles.{role}.resources.memory (--memory)[ (or overhead, which is {overhead} now, for our agent and what"
+        " warm restarts keep; warm: false does without)], or set retry_memory",
     ),
     "cannot-go-on": Reason(  # the program says itself that the next attempt would end so too
         PROGRAM, True, "could not go on[: {detail}]", lasting=True,
@@ -68,8 +68,8 @@ REASONS: dict[str, Reason] = {
         advice="[no shell looks at it: write sh -c {shell}|check roles.{role}.command and environment]",
     ),
     "not-executable": Reason(
-        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}]", lasting=True,
-        advice="chmod +x it, or name its interpreter",
+        PROGRAM, True, "[the command {command}|a command] cannot be executed[ in: {line}][: {detail}]", lasting=True,
+        advice="[{mend}|chmod +x it, or name its interpreter]",
     ),
     "stdin-gone": Reason(
         USER, True, "has no stdin any more: what its command passed on was read before, or is lost", lasting=True,
@@ -119,7 +119,7 @@ REASONS: dict[str, Reason] = {
         ENGINE, True, "its container is not what the job asks for[: {detail}]", lasting=True, advice="[{mend}|check {key}]",
     ),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]",
-                        advice="free space, or use a larger place; on Kubernetes also raise the limit ephemeral-storage of the pod"),
+                        advice="[{mend}|free space, or use a larger place; on Kubernetes also raise the pod's limit ephemeral-storage]"),
     "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",
                         advice="name one: environment.path, archive or requirements; on Kubernetes environment.path or an image"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
@@ -143,7 +143,7 @@ REASONS: dict[str, Reason] = {
     "no-progress": Reason(ENGINE, False, "made no progress over [{restarts}|many] restarts in a row that were not its fault", _ENGINE_WORD,
                           advice="the places it ran on keep failing: tm events {job}"),
     "restarts-exhausted": Reason(
-        PROGRAM, True, "failed again after [{restarts}|many] restarts, and got no further than before[; the last time it {last}]",
+        PROGRAM, True, "failed again after [{restarts}|many] restarts, and reported no progress beyond its best[; the last time it {last}]",
         _ENGINE_WORD, advice="see why it fails: tm logs {job} {task}; raise roles.{role}.restart.total where that is usual",
     ),
     "too-many-failures": Reason(PROGRAM, False, "[{failed} of {tasks}|too many] tasks failed, more than completion.failures allows"),
@@ -151,12 +151,20 @@ REASONS: dict[str, Reason] = {
         PROGRAM, False, "no task wrote a file of output [{name}|its output]",
         advice="write to [./{path}|its path]; if that is usual, set outputs[.{name}].required: none",
     ),
+    "not-a-number": Reason(
+        PROGRAM, False, "reported [{metric} = {value}|a metric that is nan or infinite][ at step {step}], and stop_on is nan",
+        advice="see what made it so, like the learning rate or the data of that step: tm logs {job} {task}; or leave stop_on out",
+    ),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(
         ENGINE, False, "its event log could not be written[ for {seconds}][: {detail}]",
         advice="see that the job's storage can be written",
     ),
     "secrets-lost": Reason(US, False, "every process that held its secrets is gone", advice="submit it again: tm retry {job}"),
+    "state-damaged": Reason(
+        ENGINE, False, "a file of its state is damaged[: {path}]", _ENGINE_WORD,
+        advice="see that its disk is sound, and begin again: tm retry {job}, or from its job file",
+    ),
     "master-failed": Reason(US, False, "{masters} masters in a row died of it[: {detail}]",
                             advice="this is a fault of ours: tm logs {job} master"),
 }  # fmt: skip

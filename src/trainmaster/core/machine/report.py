@@ -17,10 +17,8 @@ from trainmaster.core.machine.state import (
     CHECKPOINT,
     FILES,
     GRANTED,
-    KILLED,
     PROMISE,
     SHARD,
-    SUCCEEDED,
     WORK,
     Group,
     Scaling,
@@ -33,18 +31,30 @@ from trainmaster.core.machine.state import (
 )
 from trainmaster.core.machine.units import GROUP, TASK, unit_from
 from trainmaster.core.spec.quantities import format_seconds
+from trainmaster.core.states import (
+    BACKING_OFF,
+    ENDING,
+    HELD,
+    KILLED,
+    LEFT,
+    PENDING,
+    QUEUED,
+    STAGING,
+    SUCCEEDED,
+    TO_JOIN,
+    WAITING,
+)
 
 NOT_STARTED = "had not started"
-LEFT = "left"  # the state of a task that the job no longer has
 
 
 def job_state(state: State) -> str:
-    """Return one word for the job: pending, running, ending, or its final state."""
+    """Return the job's state, of JOB_STATES."""
     if state.ended is not None:
         return str(state.ended["state"])
     if state.ending is not None:
-        return "ending"
-    return "running" if any(group.generation for group in state.groups) else "pending"
+        return ENDING
+    return RUNNING if any(group.generation for group in state.groups) else PENDING
 
 
 def status(state: State, now: float = 0.0) -> dict[str, Any]:
@@ -183,11 +193,12 @@ def end_reason(state: State) -> dict[str, Any] | None:
     if "task" in end:
         task = end["task"]
         figures |= {"task": task, "role": task.split(":")[0]}
+        tail = end.get("tail") or state.tasks[task].tail  # known later where the job ended first
         report |= {
             "task": task,
             "attempt": end.get("attempt"),
-            "tail": end.get("tail", []),
-            "error": error_line(end.get("tail", [])),
+            "tail": tail,
+            "error": error_line(tail),
         }
     return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
@@ -254,18 +265,18 @@ def is_shown(task: Task) -> bool:
 
 
 def _task_phase(state: State, task: Task) -> str:
-    """Return the phase of the task, finer than its state."""
+    """Return the phase of the task, of TASK_PHASES: it is finer than its state."""
     if task.final:
         return task.final
     if task.phase != NEW:
         return task.phase
     if task.is_spare:
-        return "to join"
+        return TO_JOIN
     if task.blocked:
-        return "backing off"
+        return BACKING_OFF
     if task.hold == ASKED:
-        return "queued"
-    return "granted" if task.hold == GRANTED else "waiting"
+        return QUEUED
+    return HELD if task.hold == GRANTED else WAITING
 
 
 def phase(state: State, now: float = 0.0) -> str:
@@ -275,9 +286,9 @@ def phase(state: State, now: float = 0.0) -> str:
     members = [task for group in state.groups if group.opened for task in state.members(group)]
     granted = sum(task.hold == GRANTED for task in members)
     ready = sum(task.phase in (READY, STARTING) for task in members)
-    counts = Counter(_PLAINLY.get(task.state, task.state) for task in members)
-    if set(counts) - {"waiting", "staging"}:
-        running = f"{counts.pop('running', 0)} of {len(members)} running"
+    counts = Counter(task.state for task in members)
+    if set(counts) - {PENDING, STAGING}:
+        running = f"{counts.pop(RUNNING, 0)} of {len(members)} running"
         parts = [running, *(f"{count} {word}" for word, count in counts.items())] if counts else ["running"]
         return ", ".join(
             [
@@ -297,9 +308,6 @@ def _joining(state: State, group: Group, now: float) -> str:
         needs_set = state.known_job.checkpoint is not None and not group.requested
         return f" in {left} at the earliest, once a checkpoint set is stored" if needs_set else f" in {left}"
     return " once a checkpoint set is stored" if state.known_job.checkpoint is not None and not group.forming else ""
-
-
-_PLAINLY = {"pending": "waiting", "killed": "stopped"}
 
 
 def waiting(state: State) -> str:

@@ -19,8 +19,10 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core import states
 from trainmaster.core.input.shards import OUTPUTS, PROGRAM, ShardTable
 from trainmaster.core.machine.events import Event
+from trainmaster.core.machine.orders import WHEN_ASKED, WHEN_STOPPED
 from trainmaster.core.machine.phases import LIVE, NEW, READY, STAGING, STARTING
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
 from trainmaster.core.plain import Plain
@@ -32,14 +34,11 @@ NONE, ASKED, GRANTED = "none", "asked", "granted"
 BARRED = "barred"  # written off by us: to be released, its agent refused
 
 HANGS = frozenset({"stalled", "hung-after-peer-finished"})  # reasons of an attempt's end: its processes did not go on
-# States of a task, as users read them; the last four are final.
-PENDING, SUCCEEDED, FAILED, KILLED, LOST = "pending", "succeeded", "failed", "killed", "lost"
 # Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
 LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
 PROMISE = "promise"  # a trouble too: the cluster has not kept what a container was promised
 SHARD = "shard"  # a loss that is no trouble: a shard was set aside
-WORK = "work"  # another one: what an attempt made of the shards that it reported is kept where its program did that
-FINAL = frozenset({SUCCEEDED, FAILED, KILLED, LOST})
+WORK = "work"  # another one: the work on shards that an attempt reported is kept only if its program has stored it
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -78,7 +77,11 @@ class Task(Plain):
     address: str = ""
     ports: dict[str, int] = attrs.field(factory=dict)
     devices: int = 0
+    restored: int | None = None  # the checkpoint set that its attempt found
     outputs: dict[str, Any] = attrs.field(factory=dict)
+    parts: list[dict[str, Any]] = attrs.field(
+        factory=list
+    )  # {attempt, part, outputs}: those committed, of all attempts
     reason: str = ""
     figures: dict[str, Any] = attrs.field(factory=dict)
     tail: list[str] = attrs.field(factory=list)
@@ -112,12 +115,12 @@ class Task(Plain):
 
     @property
     def state(self) -> str:
-        """Return the word that users read: pending, staging, running, or a final one."""
+        """Return its state, of TASK_STATES."""
         if self.final:
             return self.final
         if self.phase in (STAGING, READY, STARTING):
-            return "staging"
-        return "running" if self.phase in LIVE else PENDING
+            return states.STAGING
+        return states.RUNNING if self.phase in LIVE else states.PENDING
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -159,7 +162,7 @@ class Budget(Plain):
     spent: int = 0  # restarts at the program's fault
     free: int = 0  # restarts in a row at nobody's cost
     quick: int = 0  # failures in a row at the program's fault, each soon after its start
-    total: int = 0  # as `spent`, but a checkpoint gives nothing of it back
+    total: int = 0  # as `spent`, but a checkpoint or a part of the outputs gives nothing of it back
 
 
 @attrs.define(slots=True, eq=False, repr=False)
@@ -400,6 +403,16 @@ def units_of(task: Task) -> set[Unit]:
     return {unit_of(task), Unit(TASK, task.key)}
 
 
+def own_ending(state: State, task: Task) -> dict[str, Any] | None:
+    """Return the end of the job where this task is the cause."""
+    return state.ending if state.ending is not None and state.ending.get("task") == task.key else None
+
+
+def newest_round(state: State, training: str) -> int:
+    """Return the newest round that a training has begun by the log; 0 where it tells of none."""
+    return max((table.trainings.of(training).round for table in state.shards.values()), default=0)
+
+
 def has_hung(state: State, task: Task) -> bool:
     """Tell whether the task's unit is being stopped because a member hung."""
     incident = state.incidents.get(unit_of(task))
@@ -473,6 +486,18 @@ def keeper(state: State, task: Task) -> str:
         return ""
     together = [name for name in group.roles if job.roles[name].restart.scope == "group"] if task.whole else []
     return OUTPUTS if task.commits or any(writes(job, name) for name in together) else PROGRAM
+
+
+def commits_parts(state: State, task: Task) -> str:
+    """Return when the task's outputs are committed in parts, as `core.machine.orders` says it; "": never.
+
+    The files of tasks that restart together are of all of them, so that the agent of one cannot tell when they are whole.
+    """
+    job = state.known_job
+    reads = any(input_.as_ == "shards" for input_ in uses(job, task.role))
+    if not (reads and task.commits) or (task.whole and job.checkpoint is not None):
+        return ""
+    return WHEN_STOPPED if not task.whole and keeper(state, task) == OUTPUTS else WHEN_ASKED
 
 
 def keeper_of(job: Job, role: str) -> str:

@@ -23,6 +23,7 @@ from trainmaster.core.spec.threads import MACHINE
 VERSION = "1.0"
 MIB = 2**20
 GIB = 2**30
+DEFAULT_MEMORY = GIB  # bytes of a program that asks for none
 
 # Frameworks whose tasks form one group that cannot go on without a member; a TensorFlow strategy cannot be known from outside.
 COLLECTIVE = frozenset({"pytorch", "jax"})
@@ -37,7 +38,11 @@ NOT_COUNTING = SERVING | {"evaluator"}
 COUNTED_LATER = "records://"  # the URL of an input whose records the program counts
 HADOOP = "hadoop:"  # a format that a Java class reads or writes
 COPIED, SHARED = "copy", "share"
+LONGEST_WORD = (
+    32 * 4096
+)  # bytes of a word of a command line, or of a variable, with its end (MAX_ARG_STRLEN, execve(2))
 RUNNING, SUCCEEDED = "running", "succeeded"
+NAN = "nan"  # of `stop_on`
 STATIC_INPUTS = frozenset({"download", "list", "stream"})  # split over the tasks when a generation forms
 
 
@@ -117,8 +122,11 @@ class Resources(Section):
     """The resources of each container for the program."""
 
     cores: float = key("processor cores", "positive number", "1", default=1.0)
-    memory: int = key(
-        "what the program may use; containers ask for `overhead` more", "positive size", "1GiB", default=GIB
+    memory: int | None = key(
+        "what the program may use; containers ask for `overhead` more",
+        "positive size or none",
+        "1GiB; on this machine the program has no limit, and the job waits in line for 1GiB",
+        default=None,
     )
     gpus: int = key("accelerators", "count", "0", default=0)
     extended: dict[str, int] = key(
@@ -132,6 +140,11 @@ class Resources(Section):
         "program's",
         "size", "5 % of memory, at least 64MiB and at most 1GiB", default=64 * MIB,
     )  # fmt: skip
+
+    @property
+    def program_memory(self) -> int:
+        """The bytes that a container asks for its program."""
+        return DEFAULT_MEMORY if self.memory is None else self.memory
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -148,7 +161,7 @@ class Restart(Section):
         "restarts at the program's fault since its progress was beyond its best so far", "count", "3", default=3
     )
     total: int = key(
-        "such restarts in all while its progress never gets beyond its best, whatever checkpoint sets it stores meanwhile",
+        "such restarts in all while its progress never gets beyond its best, whatever checkpoint sets and parts of outputs it stores",
         "count", "100, or limit where that is more", default=100,
     )  # fmt: skip
 
@@ -555,6 +568,10 @@ class Job(Section):
     completion: Completion = key(
         "all, {first: ROLE} or {failures: PART}", "completion", "all", of=Completion, factory=Completion
     )
+    stop_on: str = key(
+        "nan: the job fails, and nothing restarts, when the newest value of a metric that a program reports is nan or infinite; none",
+        "none | nan", "none", default="none",
+    )  # fmt: skip
     gang: bool = key(
         "whether tasks start together or not at all",
         "flag", "true for pytorch and tensorflow with more than one task, else false", default=False,

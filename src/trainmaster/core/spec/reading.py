@@ -14,12 +14,13 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.nearest import meant
 from trainmaster.core.spec import job as model
 from trainmaster.core.spec.dependencies import cycle
 from trainmaster.core.spec.job import GIB, MIB, VERSION, Job, file_name, variable_name
 from trainmaster.core.spec.redaction import is_secret
 from trainmaster.core.spec.shapes import SHAPES, choice, name
-from trainmaster.core.spec.shorthands import BY_NAME, by_name, keys_of, spelled
+from trainmaster.core.spec.shorthands import BY_NAME, SYNONYMS, by_name, keys_of, spelled
 from trainmaster.core.spec.threads import CORES
 
 Path = tuple[str, ...]
@@ -46,10 +47,8 @@ def job_to(job: Job) -> dict[str, Any]:
 def nearest(word: str, known: Any) -> str:
     """Return the hint "did you mean X?", or list the known names."""
     names = sorted(known)
-    from difflib import get_close_matches  # loaded only after a mistake
-
-    near = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}" if names else ""
+    name = meant(word, names)
+    return f"did you mean {name}?" if name else f"there are: {', '.join(names)}" if names else ""
 
 
 def _plain(value: Any) -> Any:
@@ -128,11 +127,9 @@ class _Reading:
 
     def _misspelt(self, path: Path) -> str:
         """Suggest the section that one without its required keys was meant to be: a neighbour with a similar name."""
-        from difflib import get_close_matches
-
-        others = [name for name in self._section(*path[:-1]) or () if path and name != path[-1]]
-        near = get_close_matches(path[-1], map(str, others), 1) if path else []
-        return f"did you mean {'.'.join((*path[:-1], near[0]))}?" if near else ""
+        others = [str(name) for name in self._section(*path[:-1]) or () if path and name != path[-1]]
+        name = meant(path[-1], others) if path else ""
+        return f"did you mean {'.'.join((*path[:-1], name))}?" if name else ""
 
     def _not_known(self, path: Path, key: str, value: Any, known: Mapping[str, Any]) -> None:
         if self._newer:
@@ -140,7 +137,9 @@ class _Reading:
             return
         where = f" in {'.'.join(path)}" if path else ""
         value = None if key and is_secret(key) else value
-        raise self.refused((*path, key), value, f"there is no key {key!r}{where}", nearest(key, known), "unknown-key")
+        name = SYNONYMS.get(key.lower().replace("-", "_"), "")
+        mend = f"did you mean {name}?" if name.partition(".")[0] in known else nearest(key, known)
+        raise self.refused((*path, key), value, f"there is no key {key!r}{where}", mend, "unknown-key")
 
     def value(self, field: Any, value: Any, path: Path) -> Any:
         shape, of = field.metadata["shape"], field.metadata["of"]
@@ -414,7 +413,7 @@ def _derived(job: Job, data: Mapping[str, Any]) -> Job:
 def _with_overhead(resources: model.Resources, data: Any) -> model.Resources:
     if isinstance(data, Mapping) and "overhead" in data:
         return resources
-    return attrs.evolve(resources, overhead=min(GIB, max(64 * MIB, resources.memory // 20)))
+    return attrs.evolve(resources, overhead=min(GIB, max(64 * MIB, resources.program_memory // 20)))
 
 
 def _derived_role(job: Job, role: Any, data: Mapping[str, Any]) -> Any:

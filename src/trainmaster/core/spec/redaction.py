@@ -1,7 +1,7 @@
 """Cover secrets, by the name of a variable and by value.
 
 A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password, or with a token in place of
-a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/how-to/secrets.md` publishes the rule. A
+a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/guides/secrets.md` publishes the rule. A
 secret value is redacted wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would hide half of
 every text, and is redacted by name alone.
 """

@@ -315,6 +315,7 @@ SHAPES: dict[str, tuple[Reader, Reader]] = {
     "positive number": (_positive_number, _same),
     "processes": (_processes, _same),
     "positive size": (_positive_size, exact_bytes),
+    "positive size or none": (_or_none(_positive_size, None), exact_bytes),
     "relative path": (_relative, _same),
     "role or task": (_text, _same),
     "signal": (_signal, _same),

@@ -14,6 +14,17 @@ import attrs
 from trainmaster.core.spec.job import Input, Job, Output, file_name
 from trainmaster.core.spec.shapes import SHAPES, choice
 
+# Other systems' names of the keys of a job or of a role -> the key here.
+SYNONYMS = {
+    **dict.fromkeys(("count", "instances", "nnodes", "num_workers", "worker_num", "workers"), "replicas"),
+    **dict.fromkeys(("cpu", "cpus", "cores", "vcores"), "resources.cores"),
+    **dict.fromkeys(("gpu", "gpus"), "resources.gpus"),
+    **dict.fromkeys(("mem", "memory"), "resources.memory"),
+    **dict.fromkeys(("cmd", "entrypoint", "script"), "command"),
+    **dict.fromkeys(("max_restarts", "retries"), "restart.limit"),
+    **dict.fromkeys(("envs", "variables"), "env"),
+    "nproc_per_node": "processes", "tasks": "roles", "timeout": "timeouts.job",
+}  # fmt: skip
 BY_NAME = ("sections by name", "secrets", "links")
 _ONE_KEY = {"restart": "scope", "stop": "grace", "checkpoint": "path", "tensorboard": "logs", "network": "interface"}
 _ENVIRONMENTS = (

@@ -28,13 +28,13 @@ from urllib.parse import unquote
 
 import attrs
 
-from trainmaster.core.errors import StorageFailed
+from trainmaster.core.errors import AWAY, StorageFailed
 from trainmaster.core.input.splits import File
 from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, writing
 from trainmaster.data.store.trees import leads_back
 from trainmaster.log import objects
 from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
-from trainmaster.runtime.folders import reason_unwritable
+from trainmaster.runtime.folders import require_writable
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 STORES = {  # scheme of a URL -> the class of its stores, loaded when one is opened; every other scheme is fsspec's (`RemoteStore`)
@@ -294,7 +294,13 @@ class LocalStore:
         return not self.exists(path)
 
     def unwritable(self, probe: str) -> str | None:
-        return reason_unwritable(self.root, is_tried=bool(probe)) or None
+        try:
+            require_writable(self.root, is_tried=bool(probe))
+        except OSError as error:
+            if error.errno in AWAY:
+                raise
+            return error.strerror
+        return None
 
     def _open(self, full: str, flags: int) -> int:
         make_folders(os.path.dirname(full), 0o777)

@@ -6,7 +6,8 @@ death at once. A slow poll backs up both.
 
 Changes of containers are reported even while the ledger cannot be written (a full disk, a lock that another process holds). The missing
 writes are kept in order, and retried with each poll. Any other failure of ours ends the stream of changes with that error, and so the
-master, whose successor begins anew. The driver of accelerators is asked in a thread, and only while an ask in line needs one.
+master, whose successor begins anew. The driver of accelerators is asked in a thread, and only while an ask in line needs one; while it does
+not answer, the job waits for it, and asks again with each poll.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from trainmaster.engines.local.containers import Containers
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.template import Link
 from trainmaster.host import limits, linux, places, ports, processes
-from trainmaster.host.machine import Capacity, machine
+from trainmaster.host.machine import Capacity, DriverSilent, machine
 from trainmaster.host.processes import Process
+from trainmaster.log.storage import Damaged
 
 _WAKE = "wake"
+_UNUSABLE = (sqlite3.Error, Damaged)  # what a ledger raises that may be usable later
 NOTICE = 5.0  # s between the warning and the end of a container that is taken back for another job
 _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ class LocalMaster(MasterSide):
         self._epoch = 0
         self._changes = Changes()
         self._requests: dict[Key, Request] = {}
+        self._unsized: Sequence[Request] | None = None  # asks, until it is known how many devices there are
         self._started: dict[
             Key, tuple[str, ...]
         ] = {}  # containers that run, or that the template was told to start -> devices
@@ -87,11 +91,10 @@ class LocalMaster(MasterSide):
         """Take part as the master of this epoch. Raises EngineFailed where the ledger knows a later one."""
         self._loop, self._epoch = asyncio.get_running_loop(), epoch
         self._ledger = Ledger()
-        me = processes.this_process()
         with places.locked():
-            self._ledger.enter(self._job, epoch, me)
+            self._write_ledger(self._enter)
             self._ledger.wait_at_most(_LEDGER_WAIT)
-            processes.mark(self._job, processes.MASTER, "", 0, me.pid)
+            processes.mark(self._job, processes.MASTER, "", 0, os.getpid())
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
         self._bind()
@@ -99,21 +102,46 @@ class LocalMaster(MasterSide):
         if epoch > 1:
             await asyncio.to_thread(limits.remove_orphaned_groups, self._job)
         holders = []
-        for entry in self._ledger.entries(self._job):
-            if entry.running and entry.process.alive:
-                self._started[entry.key] = entry.hold.devices
-                self._containers.adopt(*entry.key, entry.process)
-                holders.append(Holder(*entry.key, f"local/{entry.process.pid}", places.node_name()))
+        for key, process, devices in self._running():
+            self._started[key] = devices
+            self._containers.adopt(*key, process)
+            holders.append(Holder(*key, f"local/{process.pid}", places.node_name()))
         return holders
+
+    def _enter(self) -> None:
+        self._ledger.enter(self._job, self._epoch, processes.this_process())
+
+    def _enter_anew(self) -> None:
+        """Enter what the ledger had of us before it was damaged. It held nothing: it is made anew once no agent lives."""
+        self._enter()
+        self._ledger.ask(self._job, self._epoch, [*self._requests.values()])
+
+    def _running(self) -> list[tuple[Key, Process, tuple[str, ...]]]:
+        """Return the containers of earlier masters that run: their agents, and their devices as far as the ledger tells."""
+        try:
+            entries = self._ledger.entries(self._job)
+        except Damaged:
+            return [
+                ((mark.task, mark.serial), mark.process, ()) for mark in processes.living(self._job, processes.AGENT)
+            ]
+        return [
+            (entry.key, entry.process, entry.hold.devices) for entry in entries if entry.running and entry.process.alive
+        ]
 
     async def ask(self, requests: Sequence[Request]) -> None:
         """State the whole set of asks not granted yet; refuse at once those that this machine can never grant."""
-        capacity = await self._size(any(request.gpus for request in requests))
+        if any(request.gpus for request in requests):
+            self._unsized = requests
+        else:
+            self._unsized = None
+            self._take_asks(requests, self._capacity(False))
+        self._turn()
+
+    def _take_asks(self, requests: Sequence[Request], capacity: Capacity) -> None:
         fresh = [request for request in requests if (request.task, request.serial) not in self._started]
         grantable = self._refuse_impossible(fresh, capacity)
         self._requests = {(request.task, request.serial): request for request in grantable}
         self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, grantable))
-        self._turn()
 
     async def release(self, task: str, serial: int) -> None:
         """Take a container back: SIGTERM to the agent, SIGKILL after `patience`. One that is not held is reported as ended at once."""
@@ -132,8 +160,14 @@ class LocalMaster(MasterSide):
 
     async def free(self) -> Sequence[Free]:
         """Return this machine, the one node."""
-        capacity = await self._size(True)
-        free = queue.free(capacity, self._ledger.holds())
+        try:
+            capacity = await asyncio.to_thread(self._capacity, True)
+        except DriverSilent:
+            capacity = self._capacity(False)
+        try:
+            free = queue.free(capacity, self._ledger.holds())
+        except _UNUSABLE:  # what is free is not known
+            return []
         return [
             Free(
                 places.node_name(), capacity.cores, capacity.memory, len(capacity.devices),
@@ -143,7 +177,7 @@ class LocalMaster(MasterSide):
 
     def tasks_of_others(self) -> int:
         """Return how many tasks of other jobs share this machine's cores now; 0 where the ledger does not say."""
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*_UNUSABLE):
             return self._ledger.held_by_others(self._job)
         return 0
 
@@ -186,9 +220,6 @@ class LocalMaster(MasterSide):
 
     # -- the line --
 
-    async def _size(self, gpus: bool) -> Capacity:
-        return await asyncio.to_thread(self._capacity, True) if gpus else self._capacity(False)
-
     def _refuse_impossible(self, requests: Sequence[Request], capacity: Capacity) -> list[Request]:
         """Report those that this machine can never grant as refused, once each; return the others."""
         node = places.node_name()
@@ -210,12 +241,12 @@ class LocalMaster(MasterSide):
         return [request for request in requests if (request.task, request.serial) not in refused]
 
     def _turn(self) -> None:
-        """Serve the line, start what we got, and report why we wait for the rest. With devices in line this waits for their driver."""
+        """Serve the line, start what we got, and report why we wait for the rest. With devices in line, their driver is asked first."""
         if self._closed or self._ledger_paused:
             return
         with self._ledger_may_fail():
             self._write_pending()
-            if not any(ask.request.gpus for ask in self._ledger.asks()):
+            if self._unsized is None and not any(ask.request.gpus for ask in self._ledger.asks()):
                 self._serve(self._capacity(False))
             elif self._device_check is None:
                 self._device_check = self._loop.create_task(self._serve_with_devices())
@@ -223,8 +254,14 @@ class LocalMaster(MasterSide):
     async def _serve_with_devices(self) -> None:
         try:
             capacity = await asyncio.to_thread(self._capacity, True)
+            if self._unsized is not None:
+                requests, self._unsized = self._unsized, None
+                self._take_asks(requests, capacity)
             with self._ledger_may_fail():
                 self._serve(capacity)
+        except DriverSilent as error:
+            self._arm(True)
+            self._report(Waiting("devices", "", "", error.message, 0))
         except Exception as error:  # noqa: BLE001 - nobody awaits us
             self._failed(error)
         finally:
@@ -324,13 +361,16 @@ class LocalMaster(MasterSide):
         """Catch failures of the ledger; the turn after the poll makes up for them, and until then nobody waits for the ledger again."""
         try:
             yield
-        except sqlite3.Error as error:
+        except _UNUSABLE as error:
+            trouble = "; ".join(line.strip() for line in str(error).splitlines())
             if not self._ledger_trouble:
-                log.warning("the ledger cannot be used, and is tried again: %s", error)
-            self._ledger_trouble, self._ledger_paused = str(error), True
+                log.warning("the ledger cannot be used, and is tried again: %s", trouble)
+            self._ledger_trouble, self._ledger_paused = trouble, True
+            if isinstance(error, Damaged) and self._enter_anew not in self._unwritten:
+                self._unwritten.insert(0, self._enter_anew)
             self._arm(True)
             if self._requests:
-                self._report(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {error}", 0))
+                self._report(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {trouble}", 0))
         else:
             if self._ledger_trouble:
                 log.warning("the ledger can be used again")

@@ -31,6 +31,9 @@ from trainmaster.engines.local.template import Link
 from trainmaster.host import places, processes
 from trainmaster.host.detached import start_master
 from trainmaster.host.places import check_owner, job_storage
+from trainmaster.log.documents import files as documents
+from trainmaster.log.documents.jobs import check_token, check_whole, read_token
+from trainmaster.log.storage import Damaged
 
 AGENT = "trainmaster.agent.forked:run"  # names, since no engine imports the agent or the master
 MASTER = "trainmaster.master.main"
@@ -56,8 +59,7 @@ def keep(storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]
 
     left_out = [name for name, value in environ.items() if is_secret(name, value)]
     kept = {name: value for name, value in environ.items() if name not in left_out}
-    with open(os.open(storage / _SAVED, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"environ": kept, "left_out": left_out, "allowance": dict(allowance)}, file)
+    documents.write(storage / _SAVED, {"environ": kept, "left_out": left_out, "allowance": dict(allowance)})
 
 
 def forget(storage: Path) -> None:
@@ -75,17 +77,27 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
     storage = job_storage(job)
     try:
         check_owner(job)
-        token = (storage / "token").read_text().strip()
+        token = read_token(storage)
+        check_token(storage, token)
+        check_whole(storage)
+        saved = _read_saved(storage)
+    except Damaged:
+        if not kill:
+            raise
+        token, saved = (
+            os.urandom(32).hex(),
+            {},
+        )  # no agent is left that knows the old one, and the end needs nothing else
     except OSError:
         return False
-    start_master(str(storage), {"token": token, "secrets": None, "kill": kill, **_read_saved(storage)})
+    start_master(str(storage), {"token": token, "secrets": None, "kill": kill, **saved})
     return True
 
 
 def _read_saved(storage: Path) -> dict[str, Any]:
     """Return what `keep` wrote, with secret variables as they are set now; nothing where the job has secrets."""
     try:
-        saved = json.loads((storage / _SAVED).read_bytes())
+        saved = documents.read(storage / _SAVED, f"submit the job again: tm retry {storage.name}")
     except FileNotFoundError:
         return {}
     secret = {name: os.environ[name] for name in saved["left_out"] if name in os.environ}

@@ -7,9 +7,11 @@ left without its agent and master is ended too. Live jobs are not touched: their
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from trainmaster.host import places, processes
+from trainmaster.log.storage import Damaged
 
 
 def sweep() -> list[str]:
@@ -50,13 +52,15 @@ def _free(dead: list[str]) -> None:
     from trainmaster.engines.local.engine import wake
     from trainmaster.engines.local.ledger import FILE, Ledger
 
-    if not (places.runtime_dir() / FILE).exists():
+    path = places.runtime_dir() / FILE
+    if not path.exists():
         return
-    ledger = Ledger()
+    ledger = Ledger(path)
     try:
-        for job in dead:
-            ledger.forget(job)
-        wake(ledger.waiters())
+        with contextlib.suppress(Damaged):  # whoever waits says so; it is made anew without the dead
+            for job in dead:
+                ledger.forget(job)
+            wake(ledger.waiters())
     finally:
         ledger.close()
 

@@ -324,7 +324,7 @@ class YarnClient(OnCluster):
             am_container_spec=launch_context, maxAppAttempts=options.attempts,
             attempt_failures_validity_interval=round(options.validity * 1000),
             am_container_resource_request=[self._master_request(job, options)], node_label_expression=options.label or None,
-            resource=resource(size.memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
+            resource=resource(size.program_memory, size.cores), applicationType=TYPE, keep_containers_across_application_attempts=True,
             applicationTags=[f"{TAG}{job_id}", *options.tags], log_aggregation_context=_AGGREGATED,
         )  # fmt: skip
 
@@ -332,7 +332,7 @@ class YarnClient(OnCluster):
         """Return the request for the master's own container."""
         size, label = job.master.resources, label_of(job.master.nodes.labels) or options.label
         return y.ResourceRequestProto(
-            priority=y.PriorityProto(priority=0), resource_name="*", capability=resource(size.memory, size.cores), num_containers=1,
+            priority=y.PriorityProto(priority=0), resource_name="*", capability=resource(size.program_memory, size.cores), num_containers=1,
             node_label_expression=label or None,
         )  # fmt: skip
 
@@ -401,7 +401,7 @@ class YarnClient(OnCluster):
             return f"YARN has {application} as {ended}{f': {why}' if (why := line(report.diagnostics)) else ''}"
         if report.yarn_application_state >= y.RUNNING:
             return f"YARN runs {application}, and its master does not answer yet"
-        size = amount(job.master.resources.memory, job.master.resources.cores, 0)
+        size = amount(job.master.resources.program_memory, job.master.resources.cores, 0)
         return f"YARN has not started its master: {unstarted(report.diagnostics, report.queue, size)}"
 
     def forget(self, job_id: str, application: str) -> None:

@@ -87,7 +87,7 @@ FLAGS = (
     Flag("job_command", "COMMAND", "", JOB, "a program of yours in the place of the model's", _TRAIN),
     Flag("need_tf_config", BOOL, "false", JOB, "whether programs get TF_CONFIG", _TRAIN),
     Flag("relaunch_on_worker_failure", COUNT, "1", JOB, "restarts of a worker without progress", _TRAIN),
-    Flag("ps_relaunch_max_num", COUNT, "1", JOB, "the same of a server", _TRAIN),
+    Flag("ps_relaunch_max_num", COUNT, "1", JOB, "restarts of each server", _TRAIN),
     Flag("launch_worker_after_ps_running", "default|on|off", "default", JOB, "whether the workers of --job_command wait for servers",
          _TRAIN),
     Flag("envs", "K=V,K=V", "", JOB, "variables of the programs"),

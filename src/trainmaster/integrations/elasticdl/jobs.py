@@ -295,6 +295,8 @@ class _Builder:
         words += ["--distribution_strategy", self.strategy]
         if count(self.servers):  # a worker that restarts alone is told of its own round's tasks only
             words += ["--num_ps_pods", self.servers.text]
+        elif self._has("checkpoint_dir"):  # to say where they stay: the program's own path goes with the job
+            words += ["--checkpoint_dir", self._place("checkpoint_dir", is_output=True)]
         if self._has("checkpoint_dir_for_init"):
             words += ["--checkpoint_dir_for_init", self._beginning()]
         return words, self.words["model_def"]
@@ -382,8 +384,11 @@ class _Builder:
             if never:
                 self._set(("roles", role, "restart"), {"scope": "never"}, self.words["aux_params"])
                 continue
-            if limits.get(role):
-                self._set(("roles", role, "restart", "limit"), self._count(limits[role]), self._said(limits[role]))
+            if limits.get(
+                role
+            ):  # a role's limit is of all its tasks; what workers have spent, their progress gives back
+                limit = self._count(limits[role]) * (count(self.servers) if role == "ps" else 1)
+                self._set(("roles", role, "restart", "limit"), limit, self._said(limits[role]))
             if role in ("worker", "ps") and shares_model:
                 self._set(("roles", role, "restart", "scope"), "task", self._said("distribution_strategy"))
 

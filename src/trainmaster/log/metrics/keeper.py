@@ -20,7 +20,9 @@ QUEUE = 16 * 1024 * 1024  # bytes that wait for a slow storage; beyond them a sn
 AGAIN = 10.0  # s after a failure
 SOONEST, LATEST = 10.0, 60.0  # s between two snapshots where no file can grow
 PACE = 64 * 1024  # bytes a second of those
-CLOSING = 5.0  # s that the end of a master waits for what is not written yet
+CLOSING = (
+    15.0  # s that the end of a master waits for what is not written yet: an object store that was away has a second try
+)
 
 log = logging.getLogger(__name__)
 

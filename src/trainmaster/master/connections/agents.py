@@ -99,7 +99,9 @@ class Agents:
         self.greeting: Callable[[], dict[str, Any] | None] = lambda: None
         self.key = ""  # of the job's certificate, PEM: agents with feeds serve feeders of other hosts under it, parameter servers workers
         self.connections: dict[tuple[str, int], Connection] = {}
-        self._acked: dict[tuple[str, int], int] = {}  # of each container, the last report that is durable
+        self._acked: dict[
+            str, tuple[int, int]
+        ] = {}  # task -> its newest container that we know, the last report of it that is durable
 
     def get(self, task: str, serial: int) -> Connection | None:
         return self.connections.get((task, serial))
@@ -109,7 +111,9 @@ class Agents:
         return self.connections.get((task, self._host.turns.state.tasks[task].serial))
 
     def acknowledge(self, task: str, serial: int, n: int) -> None:
-        self._acked[task, serial] = max(n, self._acked.get((task, serial), 0))
+        newest, last = self._acked.get(task, (serial, 0))
+        if serial >= newest:
+            self._acked[task] = (serial, max(n, last) if serial == newest else n)
         if (connection := self.get(task, serial)) is not None:
             connection.send({"type": "ack", "n": n})
 
@@ -176,7 +180,10 @@ class Agents:
         task = self._host.turns.state.tasks[connection.task]
         connection.received = task.reported if task.serial == connection.serial else 0
         # Reports that we have taken in may not be on the log yet; those that we read in the log are.
-        acked = self._acked.setdefault(key, connection.received)
+        serial, acked = self._acked.get(connection.task, (0, 0))
+        if serial != connection.serial:
+            acked = connection.received
+            self._acked[connection.task] = (connection.serial, acked)
         welcome: dict[str, Any] = {"type": "welcome", "epoch": self._host.epoch, "acked": acked}
         if connection.drop:
             welcome["drop"] = connection.drop

@@ -11,13 +11,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.machine.report import is_placed, is_shown, job_progress, job_state, status
-from trainmaster.core.machine.state import FINAL, State
+from trainmaster.core.machine.state import State
+from trainmaster.core.states import FINAL
+from trainmaster.log.documents.jobs import known_site, read_job
 from trainmaster.log.output import MASTER, Printed, attempts
 from trainmaster.log.reader import Reader
 from trainmaster.log.storage import LocalStorage, Storage
@@ -213,9 +214,8 @@ class Feed:
         if self._description is None:
             from trainmaster.core.spec.description import description
 
-            files = (Path(self._host.directory) / name for name in ("job.json", "site.json"))
-            job, site = (json.loads(file.read_bytes()) for file in files)
-            self._description = description(job, site, self._host.storage.url)
+            directory = self._host.directory
+            self._description = description(read_job(directory), known_site(directory), self._host.storage.url)
         return self._description
 
     async def timeline(self) -> Timeline:

@@ -5,8 +5,8 @@
     DIRECTORY/journal/I-of-N/                    the log of server I
 
 A share is of one moment, that of one entry of the order, on all servers of the same one. It is written beside the training: rows that
-change before they are written are put aside first (see `table.Frozen`); all else is copied at once. A checkpoint without its
-manifest, or whose shares are not as it says, is none.
+change before they are written are put aside first (see `table.Frozen`); all else is copied at once. A version without a
+manifest was never whole. One whose manifest is there but damaged was whole once: `manifests` has it, with its fault.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 
@@ -34,19 +35,25 @@ if TYPE_CHECKING:
     Plain = dict[str, Any]
 
 _FORMAT = 1
+_MANIFEST = re.compile(r"manifest-of-\d+\.json")
+_VERSION = re.compile(r"version-\d+")
 _SLOT = "slot:"
 _PIECE = 2**20  # bytes that are digested at once
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint that was once whole. `sequence`: of its entry. `shares`: size, digest and rows of each server's file."""
+    """A checkpoint that was once whole. `sequence`: of its entry. `shares`: size, digest and rows of each server's file.
+
+    `fault` says why the manifest itself cannot be read: then only version, servers and folder are known.
+    """
 
     version: int
     sequence: int
     servers: int
     folder: str
     shares: tuple[Plain, ...]
+    fault: str = ""
 
     @property
     def sizes(self) -> list[int]:
@@ -58,6 +65,8 @@ class Manifest:
 
     def check(self, index: int, is_digested: bool = True) -> None:
         """Raise Damaged where the share of a server is not the one that was written; without a digest, by its size alone."""
+        if self.fault:
+            raise Damaged(self.fault)
         path, share = self.path(index), self.shares[index]
         try:
             size = os.path.getsize(path)
@@ -82,15 +91,19 @@ def journal_folder(directory: str, index: int, servers: int) -> str:
 
 
 def manifests(directory: str) -> list[Manifest]:
-    """Return the checkpoints of a directory, the newest first."""
-    present = []
+    """Return the checkpoints of a directory, the newest first; of one whose manifest is damaged, the fault."""
+    present: list[Manifest] = []
     for folder in os.scandir(directory) if os.path.isdir(directory) else ():
-        if folder.name.startswith("version-") and folder.is_dir():
+        if _VERSION.fullmatch(folder.name) and folder.is_dir():
             with contextlib.suppress(FileNotFoundError):  # another server has just removed it
-                names = [name for name in os.listdir(folder.path) if name.startswith("manifest-of-")]
-                known = [_read_manifest(folder.path, name) for name in names if name.endswith(".json")]
-                present += [manifest for manifest in known if manifest is not None]
+                names = filter(_MANIFEST.fullmatch, os.listdir(folder.path))
+                present += [_read_manifest(folder.path, name) for name in names]
     return sorted(present, key=lambda manifest: (manifest.version, manifest.sequence), reverse=True)
+
+
+def sound_manifests(directory: str, servers: int) -> list[Manifest]:
+    """Return the checkpoints of so many servers whose manifests can be read, the newest first."""
+    return [known for known in manifests(directory) if known.servers == servers and not known.fault]
 
 
 def write_manifest(directory: str, version: int, sequence: int, shares: list[Plain]) -> None:
@@ -105,11 +118,12 @@ def write_manifest(directory: str, version: int, sequence: int, shares: list[Pla
 
 
 def remove_beyond(directory: str, kept: int) -> None:
-    """Remove all but the newest checkpoints. 0: remove none."""
-    if kept:
-        newest = manifests(directory)
-        folders = list(dict.fromkeys(manifest.folder for manifest in newest))
-        for folder in folders[kept:]:
+    """Remove all but the newest checkpoints. A damaged one does not count as one of them. 0: remove none."""
+    known = manifests(directory) if kept else []
+    sound = list(dict.fromkeys(manifest.folder for manifest in known if not manifest.fault))
+    folders = list(dict.fromkeys(manifest.folder for manifest in known))
+    if len(sound) > kept:
+        for folder in folders[folders.index(sound[kept - 1]) + 1 :]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -292,16 +306,23 @@ def _written(path: str, sequence: int) -> Plain | None:
     return {"bytes": os.path.getsize(path), "digest": _digest_of(path), "rows": rows}
 
 
-def _read_manifest(folder: str, name: str) -> Manifest | None:
+def _read_manifest(folder: str, name: str) -> Manifest:
+    """Return what a manifest says, or its fault. Raises FileNotFoundError where it has just been removed."""
+    path, servers = os.path.join(folder, name), int(name.removeprefix("manifest-of-").removesuffix(".json"))
     try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             content = json.load(file)
-        if content["format"] != _FORMAT:
-            return None
-        shares = tuple(content["shares"])
-        return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        if content["format"] == _FORMAT:
+            shares = tuple(content["shares"])
+            return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
+        fault = f"{path} is of format {content['format']}, and {_FORMAT} is the one known here"
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        fault = f"{path}: {error.strerror}"
+    except (ValueError, KeyError, TypeError):
+        fault = f"{path} is damaged: it is {'cut short, or overwritten' if os.path.getsize(path) else 'empty'}"
+    return Manifest(int(os.path.basename(folder).removeprefix("version-")), -1, servers, folder, (), fault)
 
 
 def _load_facts(header: Plain, shard: Shard) -> None:

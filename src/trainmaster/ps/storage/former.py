@@ -4,8 +4,8 @@
     DIRECTORY/ANY/version-V/...              servers each of which kept a directory of its own
 
 A manifest names the shares by size and digest, so each is known wherever it lies. The manifest is that of server 0 alone. What was kept
-without a manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from: where a share of
-it is missing or damaged, that is an error, since an older one would silently lose what was learned since.
+without a manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from: where that or a
+share of it is damaged, or a share is missing, that is an error, since an older one would silently lose what was learned since.
 
 A submitter looks too, who may have no NumPy: nothing that needs it is imported before a share is to be read.
 """
@@ -111,6 +111,8 @@ def _located(manifest: Manifest, folders: list[str], digested: Collection[int]) 
     from .journal import Damaged
 
     path_of_manifest = os.path.join(manifest.folder, f"manifest-of-{manifest.servers}.json")
+    if manifest.fault:
+        raise _unusable(manifest.fault, path_of_manifest)
     paths = []
     for index in range(manifest.servers):
         faults = []

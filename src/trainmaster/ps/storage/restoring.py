@@ -1,21 +1,23 @@
 """Restore a server from the newest checkpoint and the logs behind it, also where there were more servers, or fewer.
 
-A server that comes back into the same number of servers reads its own share and its own log. Where its share is damaged, it takes the
-checkpoint before, and the log since then: logs are kept since the last but one.
+A server that comes back into the same number of servers reads its own share and its own log. Where its share or the manifest is damaged, it
+takes the checkpoint before, and the log since then: logs are kept since the last but one. Where two checkpoints are damaged, the log no
+longer reaches back to the one before: that is an error, since what was learned between would be lost in silence.
 
-Into another number of servers each one reads all shares and all logs of the former ones. The former server 0's log has the order, the
-others have their parts of each draft; each new server keeps its own rows of these.
+Into another number of servers each one reads, in the same way, all shares and all logs of the former ones. The former server 0's log has
+the order, the others have their parts of each draft; each new server keeps its own rows of these.
 """
 
 from __future__ import annotations
 
 import os
 
+from ..errors import ServerError
 from ..shard import Draft, LostDraft, Shard
 from ..specification import definition_of
 from ..tables.memory import check_room
 from .checkpoints import Manifest, draft_of, journal_folder, load_share, manifests, part_of
-from .journal import Damaged, records_behind
+from .journal import Damaged, records_behind, segments
 from .locks import take_lock
 
 TYPE_CHECKING = False
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from .journal import Record
 
 
-class CannotRestore(RuntimeError):
-    """There is a state, and it cannot be had."""
+class CannotRestore(ServerError):
+    """There is a state, and it cannot be had, now or by the next attempt."""
 
 
 def restore(
@@ -46,8 +48,9 @@ def restore(
     former = _former_servers(directory, known)
     try:
         if former not in (0, servers):
-            return _restore_resharded(directory, index, servers, former, known[0] if known else None, warn), True
+            return _restore_resharded(directory, index, servers, former, known, warn), True
         shard = _load_newest([manifest for manifest in known if manifest.servers == servers], index, servers, warn)
+        _check_log(journal_folder(directory, index, servers), shard.sequence)
         for record in records_behind(journal_folder(directory, index, servers), shard.sequence):
             replay(shard, record, snapshot)
     except (Damaged, LostDraft) as error:
@@ -107,14 +110,23 @@ def _load_newest(known: list[Manifest], index: int, servers: int, warn: Callable
         except Damaged as error:
             faults.append(str(error))
             warn(f"{error}; the checkpoint before it is tried")
-    if faults and not _has_log_from_start(known[0], index):
-        raise CannotRestore("no checkpoint is whole: " + "; ".join(faults))
+    if faults and not _has_definition(journal_folder(os.path.dirname(known[0].folder), index, servers)):
+        raise _none_whole(faults)
     return Shard(index, servers)
 
 
-def _has_log_from_start(manifest: Manifest, index: int) -> bool:
-    folder = journal_folder(os.path.dirname(manifest.folder), index, manifest.servers)
-    return _has_definition(folder)
+def _none_whole(faults: list[str]) -> CannotRestore:
+    return CannotRestore(f"no checkpoint is whole: {'; '.join(faults)}: bring a file back, or name another directory")
+
+
+def _check_log(folder: str, sequence: int) -> None:
+    """Raise Damaged where a log begins only behind the entry that a state ends with."""
+    begins = [number for number, _, _ in segments(folder)]
+    if begins and begins[0] > sequence:
+        raise Damaged(
+            f"the log in {folder} begins behind entry {begins[0]}, and the newest whole checkpoint ends with entry {sequence}:"
+            " bring a file of a newer checkpoint back, or remove the newer checkpoints and the logs to go on from the whole one"
+        )
 
 
 def _has_definition(folder: str) -> bool:
@@ -122,22 +134,18 @@ def _has_definition(folder: str) -> bool:
 
 
 def _restore_resharded(
-    directory: str, index: int, servers: int, former: int, manifest: Manifest | None, warn: Callable[[str], None]
+    directory: str, index: int, servers: int, former: int, known: list[Manifest], warn: Callable[[str], None]
 ) -> Shard:
     folders = [journal_folder(directory, number, former) for number in range(former)]
     locks = [take_lock(folder, warn, is_shared=True) for folder in folders]  # once their servers have ended
     try:
-        shard, parts = Shard(index, servers), Parts(former)
+        former_ones = [manifest for manifest in known if manifest.servers == former]
+        shard, parts = _load_newest_of_all(former_ones, folders, index, servers, warn)
         evictions: dict[int, list[Record]] = {}  # by the entry behind which they came
         seeds: list[Record] = []
-        if manifest is not None:
-            check_room(index, servers, manifest.version, manifest.sizes)
-            for number in range(former):
-                manifest.check(number)
-                for draft in load_share(manifest.path(number), shard, is_own=False):
-                    parts.add(number, draft.name, draft)
         sequence = shard.sequence
         for number, folder in enumerate(folders):
+            _check_log(folder, sequence)
             for record in records_behind(folder, sequence):
                 if record.header["op"] == "draft":
                     task, attempt, step = record.header["name"]
@@ -166,6 +174,28 @@ def _restore_resharded(
         for lock in locks:
             os.close(lock)
     return shard
+
+
+def _load_newest_of_all(
+    known: list[Manifest], folders: list[str], index: int, servers: int, warn: Callable[[str], None]
+) -> tuple[Shard, Parts]:
+    """Return what a new server has of the newest checkpoint all shares of which are whole, and the parts of drafts in it."""
+    faults = []
+    for manifest in known:
+        shard, parts = Shard(index, servers), Parts(manifest.servers)
+        check_room(index, servers, manifest.version, manifest.sizes)
+        try:
+            for number in range(manifest.servers):
+                manifest.check(number)
+                for draft in load_share(manifest.path(number), shard, is_own=False):
+                    parts.add(number, draft.name, draft)
+            return shard, parts
+        except Damaged as error:
+            faults.append(str(error))
+            warn(f"{error}; the checkpoint before it is tried")
+    if faults and not _has_definition(folders[0]):
+        raise _none_whole(faults)
+    return Shard(index, servers), Parts(len(folders))
 
 
 def _evict(shard: Shard, evictions: dict[int, list[Record]]) -> None:

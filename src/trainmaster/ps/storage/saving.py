@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .checkpoints import manifests, share_name, version_folder, write_manifest
+from .checkpoints import manifests, share_name, sound_manifests, version_folder, write_manifest
 from .snapshots import Snapshots
 
 TYPE_CHECKING = False
@@ -83,15 +83,15 @@ class Saving:
         if not settings.directory or "shares" not in entry:  # one of an earlier version has none
             return
         share = os.path.join(version_folder(settings.directory, version), share_name(settings.index, settings.servers))
-        known = {(manifest.version, manifest.servers) for manifest in manifests(settings.directory)}
-        if os.path.exists(share) and (version, settings.servers) not in known:
+        known = {manifest.version for manifest in sound_manifests(settings.directory, settings.servers)}
+        if os.path.exists(share) and version not in known:
             write_manifest(settings.directory, version, entry["made_at"], entry["shares"])
 
     def complete_again(self, entries: Sequence[Entry]) -> None:
         """Tell that the newest checkpoint is whole, where server 0 was killed between its manifest and that entry."""
         directory = self._host.settings.directory
         for manifest in manifests(directory)[:1] if directory else ():
-            if not any(entry.get("complete") == manifest.version for entry in entries):
+            if not manifest.fault and not any(entry.get("complete") == manifest.version for entry in entries):
                 shares = list(manifest.shares)
                 self._host.add({"complete": manifest.version, "made_at": manifest.sequence, "shares": shares})
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from .rendezvous import BROKEN as BROKEN
 from .rendezvous import WANTED as WANTED
-from .rendezvous import Member, Rendezvous, Round
+from .rendezvous import Rendezvous
+from .rounds import Member, Round
 
 __all__ = ["Member", "Rendezvous", "Round"]

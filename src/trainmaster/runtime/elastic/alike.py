@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from .rendezvous import Member
+    from .rounds import Member
 
 _SHOWN = 3  # differences in a message
 

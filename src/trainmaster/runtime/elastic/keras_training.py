@@ -47,7 +47,8 @@ from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
 from .keras_in_use import dtype_name, keras, path_of, with_apply
 from .reader import PatientSource
-from .rendezvous import BROKEN, Rendezvous, Round
+from .rendezvous import BROKEN, Rendezvous
+from .rounds import NO_STATE, STATE, Round
 
 PATIENCE = 60.0  # s that a member which is done waits for the others to form a round
 
@@ -76,7 +77,7 @@ class Training:
         self._type = "float64" if is_double else "float32"
         self._numbers = numpy.zeros(0, self._type)
         self.steps = step
-        self._is_given = False  # whether weights and variables are those of the other members
+        self._has_state = NO_STATE  # of the other members: weights and variables
         self._is_even = False  # whether the end is reached, and the weights that are not trained are their mean
         self._is_new = False  # whether the others had a round without this member
         self._is_leaving = False  # whether all agreed to form another round before the next step
@@ -88,10 +89,10 @@ class Training:
         self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
         self._rendezvous = Rendezvous(name, self._heard)
         self._apply = self._optimizer.apply
-        inputs.report_at_once("members")
         self._form()
         if self._is_even:
             self._end_too_late()
+        self._report_shards()
         self._optimizer.apply = self._apply_mean
 
     @property
@@ -185,11 +186,12 @@ class Training:
         self._is_new = False
         while True:
             self._ring.close()
-            payload = json.dumps([self._listener.port, self._is_given, self._alike.brief])
+            payload = json.dumps([self._listener.port, self._has_state, self._alike.brief])
             progressed = 2 * self.steps + self._is_even  # who is even is further than who has completed as many steps
             meeting = self._rendezvous.join(payload, progressed, agreed=agreed, timeout=timeout)
             if meeting.is_too_late and not self._is_even:
                 self._end_too_late()
+            self._has_state = meeting.after_joining(self._has_state)
             self._is_new |= meeting.members[meeting.rank].new
             members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
             self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
@@ -234,10 +236,15 @@ class Training:
     def _share(self, meeting: Round) -> None:
         """Give the state of the member that is furthest to all, where not all have it."""
         # At the beginning all have completed no step, and yet have weights of their own.
-        have_state = [json.loads(member.payload)[1] for member in meeting.members]
-        if meeting.is_equal and all(have_state):
+        states = [json.loads(member.payload)[1] for member in meeting.members]
+        source = meeting.furthest(meeting.holders(states))
+        if meeting.rank == source:
+            self._rendezvous.begin_state(
+                meeting.number, self.steps, lost=meeting.begins_anew(states),
+                restored=self._has_state == NO_STATE and self.steps > 0,
+            )  # fmt: skip
+        if meeting.is_equal and min(states) == STATE:
             return
-        source = meeting.furthest(have_state)
         values = [numpy.asarray(variable.numpy()) for variable in self._variables]
         state = numpy.concatenate([numpy.ascontiguousarray(value).reshape(-1).view("u1") for value in values])
         self._ring.broadcast(state, source)
@@ -249,7 +256,11 @@ class Training:
                 first += value.nbytes
         self.steps, is_even = divmod(meeting.members[source].step, 2)
         self._is_even = bool(is_even)
-        self._is_given = True
+        self._has_state = STATE
+
+    def _report_shards(self) -> None:
+        """Report what this member has done: it is in the state of all that complete this step."""
+        inputs.report_at_once("members", [self._rendezvous.name, self._ring.number, self.steps])
 
     def _even_out(self) -> None:
         """Make the weights that are not trained, where they are floats, their mean over the members: all or none. Raises Aborted."""
@@ -320,6 +331,7 @@ class Training:
             if not with_batch:
                 return None
             self.steps, self._is_even = self.steps + 1, False
+            self._report_shards()
             progress(step=self.steps)
             return numbers[:count] / with_batch
         return None

@@ -12,72 +12,16 @@ from time import monotonic
 
 from ..link import Link
 from ..reports import phase
+from .rounds import Member, Round
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
 BROKEN, WANTED = "broken", "wanted"
 _PAYLOAD = 1024  # bytes
 _AGAIN = 1.0  # s until a join is sent again to an agent that is away
-
-
-class Member:
-    """A process in a round. `address` is the one that the master knows of its task; `new`: it was not in the round before."""
-
-    __slots__ = ("address", "copy", "new", "payload", "step", "task")
-
-    def __init__(self, task: str, copy: int, address: str, payload: str, step: int, new: bool) -> None:
-        self.task, self.copy, self.address, self.payload, self.step, self.new = task, copy, address, payload, step, new
-
-    def __repr__(self) -> str:
-        return (
-            f"<Member {self.task}/{self.copy} at {self.address or 'no address'}, step {self.step}{', new' * self.new}>"
-        )
-
-
-class Round:
-    """The members of a round in order of rank, and the `rank` of this process among them. Numbers of rounds only grow.
-
-    `finished`: the tasks of the role whose programs have ended well. Where there are some, and all members are new, there is nothing left
-    to do, and nobody has the state.
-    """
-
-    __slots__ = ("finished", "members", "number", "rank")
-
-    def __init__(self, number: int, rank: int, members: list[Member], finished: int = 0) -> None:
-        self.number, self.rank, self.members, self.finished = number, rank, members, finished
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-    @property
-    def source(self) -> int:
-        """Return the rank whose state all others take. Where some members are not new it is one of those: see `furthest`."""
-        return self.furthest([not member.new for member in self.members])
-
-    def furthest(self, have_state: Sequence[bool]) -> int:
-        """Return the rank that has completed the highest step, of several the lowest. `have_state`: by rank, who has the training's state.
-
-        Where any has, it is one of those: the step of a newcomer's checkpoint may be that of another training.
-        """
-        ranks = [rank for rank, has_state in enumerate(have_state) if has_state] or range(self.size)
-        return max(ranks, key=lambda rank: (self.members[rank].step, -rank))
-
-    @property
-    def is_too_late(self) -> bool:
-        """Tell whether the others have finished before anybody here came."""
-        return self.finished > 0 and all(member.new for member in self.members)
-
-    @property
-    def is_equal(self) -> bool:
-        """Tell whether all members have the same state: none is new, and all have completed the same step."""
-        return not any(member.new or member.step != self.members[0].step for member in self.members)
-
-    def __repr__(self) -> str:
-        return f"<Round {self.number}, rank {self.rank} of {self.size}>"
 
 
 class Rendezvous:
@@ -140,6 +84,18 @@ class Rendezvous:
             raise RuntimeError(f"the rendezvous {self.name}: {answer['error']}")
         members = [Member(*row) for row in answer["members"]]
         return Round(int(answer["round"]), int(answer["rank"]), members, int(answer["finished"]))
+
+    def begin_state(self, number: int, step: int, *, lost: bool, restored: bool) -> None:
+        """Say that a round of a training begins with the state of this process, of that `step`.
+
+        `lost`: nobody has the state of the round before, and what its members made of their shards is lost with it. `restored`: this state
+        is from a checkpoint. The master has given back the shards that are not in the state when this returns.
+        """
+        if not self.is_alone:
+            link = Link(os.environ["TRAINMASTER_SOCKET"])
+            state = {"training": self.name, "round": number, "step": step}
+            link.ask({"op": "state", **state, "lost": lost, "restored": restored})
+            link.end()
 
     def leave(self) -> None:
         """Leave the round, or give up waiting for one. It is broken for the others then."""

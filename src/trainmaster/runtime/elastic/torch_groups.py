@@ -27,7 +27,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from .rendezvous import BROKEN, Round
+from .rendezvous import BROKEN
+from .rounds import Round
 
 dist: Any = torch.distributed  # the classes below are not among its declared names
 cuda: Any = torch.cuda

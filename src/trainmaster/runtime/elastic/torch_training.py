@@ -37,7 +37,8 @@ from .. import inputs
 from ..reports import progress
 from .alike import Form
 from .reader import IDLE, NOTHING_YET, Reader
-from .rendezvous import Rendezvous, Round
+from .rendezvous import Rendezvous
+from .rounds import NO_STATE, STATE, Round
 from .torch_groups import Group, Interrupted, Listener
 
 _BUCKET = 32 * 1024 * 1024  # bytes that are summed by one collective
@@ -76,7 +77,7 @@ class Training:
         self._sums = step  # that are complete: of steps, and those by which members agree that there are no batches
         self.batches_done = 0  # batches of all members that are in the complete steps
         self._ends = 0  # of `batches`
-        self._is_given = False  # whether the state is that of the other members
+        self._has_state = NO_STATE  # of the other members
         self._is_new = False  # whether the others had a round without this member before the one that it is in
         self._weight = 0  # the batches whose gradients are in this step so far
         self._outcome = ""
@@ -86,8 +87,8 @@ class Training:
         self._group: Group | None = None
         self._buffers = [buffer.clone() for buffer in model.buffers()]  # as they were after the last step
         self._alike = self._described()
-        inputs.report_at_once("members")
         self._round = self._form()
+        self._report_shards()
 
     @property
     def rank(self) -> int:
@@ -137,7 +138,7 @@ class Training:
                 if self._outcome == _AGAIN:
                     ahead.extendleft(reversed(current))
                 elif self._outcome == _COMPLETE and not ahead:  # those ahead are in no step yet
-                    inputs.report_at_once("members")
+                    self._report_shards()
                 if self._outcome != _ADDED:
                     current.clear()
         finally:
@@ -287,7 +288,8 @@ class Training:
                 self.leave()
                 print("the other members have finished; there is nothing left to train", file=sys.stderr, flush=True)
                 raise SystemExit(0)
-            self._is_new |= meeting.members[meeting.rank].new or not self._is_given
+            self._has_state = meeting.after_joining(self._has_state)
+            self._is_new |= meeting.members[meeting.rank].new or self._has_state == NO_STATE
             self._drop_group()  # not before: others may not have all of the last sum yet
             try:
                 self._group = self._listener.group(meeting)
@@ -304,7 +306,7 @@ class Training:
                     raise RuntimeError(f"the members of {meeting} cannot be reached: {error}") from error
 
     def _payload(self, port: int | None) -> str:
-        return json.dumps([port, self._is_given, self._alike.brief])
+        return json.dumps([port, self._has_state, self._alike.brief])
 
     def _described(self) -> Form:
         """Return what all members must have alike."""
@@ -343,12 +345,17 @@ class Training:
     def _take_state(self, meeting: Round) -> None:
         """Have the members that are new, or behind, take the state of the one that is furthest."""
         # At the beginning all have completed no step, and yet have a state of their own: also in the round after one that was broken then.
-        have_state = [json.loads(member.payload)[1] for member in meeting.members]
-        if self._group is None or (meeting.is_equal and all(have_state)):
-            self._is_given = True
-            return
-        rank = meeting.furthest(have_state)
+        states = [json.loads(member.payload)[1] for member in meeting.members]
+        rank = meeting.furthest(meeting.holders(states))
         me, source = meeting.members[meeting.rank], meeting.members[rank]
+        if me is source:
+            self._rendezvous.begin_state(
+                meeting.number, self._sums, lost=meeting.begins_anew(states),
+                restored=self._has_state == NO_STATE and self.steps > 0,
+            )  # fmt: skip
+        if self._group is None or (meeting.is_equal and min(states) == STATE):
+            self._has_state = STATE
+            return
         packed = self._packed() if me is source else torch.empty(0, dtype=torch.uint8, device=self._device)
         size = torch.tensor([packed.numel()], device=self._device)
         self._group.broadcast(size, rank)
@@ -358,9 +365,9 @@ class Training:
             part = piece.clone()  # all that is kept where a member dies in the middle and gloo never ends it
             self._group.broadcast(part, rank)
             piece.copy_(part)
-        if me is not source and (me.new or me.step < source.step or not self._is_given):
+        if me is not source and (self._has_state != STATE or me.step < source.step):
             self._unpack(packed)
-        self._is_given = True
+        self._has_state = STATE
 
     def _packed(self) -> torch.Tensor:
         state = {
@@ -383,6 +390,10 @@ class Training:
         self._sums, self.steps, self._ends = content["sums"], content["steps"], content["ends"]
         self.batches_done = content["batches"]
         self._keep_buffers()
+
+    def _report_shards(self) -> None:
+        """Report what this member has done: it is in the state of all that complete this step."""
+        inputs.report_at_once("members", [self._rendezvous.name, self._round.number, self._sums])
 
     def _set_buffers(self, values: Iterable[torch.Tensor]) -> None:
         for buffer, value in zip(self.model.buffers(), values, strict=True):

@@ -3,7 +3,9 @@
     save -> pack -> a free slot (memory_slots) -> the storing thread -> a process of idle priority (persister) -> the place (stored_states)
 
 The thread only waits: for a state to store, then for the process. Of states that come faster than they are stored, the newest is next.
-Numbers rise by one with each state, over programs and restarts too, so the newest of memory and place is the one with the highest number.
+Numbers rise with each state, over programs and restarts too, so the newest of memory and place is the one with the highest number. In a
+group the member that saves may change. The next one begins a new *term*, at the next multiple of `TERM`: above all numbers of the members
+before, whose memory it cannot see. A state that one of these still stores is older, and is removed.
 
 In a job with shards a set must tell which records its content has seen. There the agent offers no memory, each state is stored, and a state
 waits for the one before, so that the agent hears at each copy which set begins. A restart then begins from the set that the master
@@ -13,6 +15,7 @@ named, whose records are accounted for.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from .state_format import Leaf
 
 _IDLE_LIMIT = 60.0  # s that the process of idle priority may take for a set
+TERM = 1_000_000  # numbers of one member's turn to save
 _RETRY = 5.0  # s after a failure, at least
 
 
@@ -57,9 +61,8 @@ class Saver:
         self._changed = threading.Condition()  # of all that follows
         self._busy: Slot | None = None
         self._stored = next((header["number"] for header in stored_states.headers(self._place)), 0)  # of the newest set
-        self._newest = max(
-            [*stored_states.numbers(self._place), self._slots.newest.number if self._slots.newest else 0]
-        )
+        self._newest = self._slots.newest.number if self._slots.newest else 0
+        self._is_writer = False  # this program saved last, as far as it knows
         self._next_at = 0.0  # when the next state may be stored
         self._has_warning = False
         self._waiting = 0  # callers of `wait`
@@ -73,6 +76,7 @@ class Saver:
 
     def save(self, step: int, state: Mapping[str, Any], keep: int, every: float, rank: int | None = None) -> None:
         if rank or (rank is None and not is_rank_zero()):
+            self._is_writer = False
             return
         self._keep, self._every = keep, every
         header, leaves = pack(step, dict(state))
@@ -80,6 +84,8 @@ class Saver:
             self._wait_idle()  # not under the lock, which the storing thread takes too
             reports.begin_checkpoint()
         with self._saving:
+            if not self._is_writer:
+                self._take_over(in_group=rank is not None or is_grouped())
             number = self._newest + 1
             slot = self._slots.free(self._busy)
             try:
@@ -91,6 +97,14 @@ class Saver:
                 self._newest = number
                 self._changed.notify_all()
         self._start()
+
+    def _take_over(self, in_group: bool) -> None:
+        """Number states above those of programs that saved before; where the place cannot be read now, again at the next state."""
+        with contextlib.suppress(OSError):  # the storing of the state says so
+            self._newest = max([self._newest, *stored_states.numbers(self._place)])
+            if in_group and self._newest:
+                self._newest += TERM - self._newest % TERM
+            self._is_writer = True
 
     def load(self, into: Mapping[str, Any], memory: bool | None) -> Loaded | None:
         if is_grouped() and memory is not False and (shared := share(lambda: self._load(True))) is not None:
@@ -108,7 +122,9 @@ class Saver:
     def wait(self) -> None:
         """Return once the newest state is stored. Raises OSError."""
         with self._changed:
-            self._waiting, self._error = self._waiting + 1, ""
+            self._waiting += 1
+            if self._thread is not None:  # else nobody stores it, for the reason that is known
+                self._error = ""
             self._changed.notify_all()
             try:
                 while self._thread is not None and not self._error and (self._pending or self._busy):

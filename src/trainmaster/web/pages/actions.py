@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import attrs
 
+from trainmaster.core.states import FINAL
 from trainmaster.web.access import may_change
 from trainmaster.web.contract import Acts, Reader
 
@@ -105,7 +106,7 @@ ACTIONS: Mapping[str, Action] = {
 
 def buttons(status: Mapping[str, Any], job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     """Return (label, address below `actions/`, is it grave) of each action that makes sense for a job, as its status and its file are."""
-    if status["state"] in ("succeeded", "failed", "killed"):
+    if status["state"] in FINAL:
         chosen = [("retry", "")]
     else:
         replicas = {name: role.get("replicas") or {} for name, role in (job.get("roles") or {}).items()}

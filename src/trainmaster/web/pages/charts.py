@@ -36,8 +36,9 @@ def charts(series: Sequence[Series], task: str, tasks: Sequence[Mapping[str, Any
     reports it. Those of more than `ROWS` tasks are one row, their mean, between `low` and `high`. `nan`: words about what is nan.
     """
     running = [entry["role"] for entry in tasks if (entry["task"] == task if task else entry["node"])]
+    place = {entry["task"]: number for number, entry in enumerate(tasks)}  # series are in the order in which they began
     by_name: dict[str, list[Series]] = {}
-    for row in series:
+    for row in sorted(series, key=lambda row: place.get(row.task, len(place))):
         by_name.setdefault(row.name, []).append(row)
     ordered = sorted(by_name, key=lambda name: (name.startswith(METRIC), _GPU.match(name) is not None))
     return [
@@ -106,7 +107,7 @@ def nan_words(rows: Sequence[Series]) -> str:
 def _nan_since(row: Series) -> float:
     """Return when a series that is nan became so."""
     last = max((at for at, value in zip(row.times, row.values, strict=True) if value is not None), default=0.0)
-    return next(at for at in row.nans if at > last)
+    return next(at for at in row.nans if at >= last)  # equal times: the clock of a new master was behind
 
 
 def title(name: str) -> str:

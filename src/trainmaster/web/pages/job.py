@@ -13,6 +13,7 @@ from trainmaster.core.hints import hints
 from trainmaster.core.machine.report import all_tasks, job_progress
 from trainmaster.core.metrics import JOB, Series
 from trainmaster.core.spec.job import BOARD_LABEL
+from trainmaster.core.states import FAILED, KILLED, LOST, PENDING, RUNNING, STAGING, SUCCEEDED, state_word
 from trainmaster.core.timeline import Attempt, Mark, Timeline
 from trainmaster.web.contract import Facts, Links
 from trainmaster.web.pages.actions import buttons
@@ -22,13 +23,13 @@ from trainmaster.web.pages.drawing import Range, Span, bars, nice_end, spark, ti
 from trainmaster.web.pages.patience import Patience
 from trainmaster.web.pages.render import dom_id, render
 from trainmaster.words.events import event_text
-from trainmaster.words.text import loss_lines, shard_figures, state_word
+from trainmaster.words.text import loss_lines, shard_figures
 
 PAGE = 100  # tasks on one page
 ROWS = 40  # tasks with a row of their own in the time line of the job's page
 EVENTS = 12  # the newest, on the job's page
 MARKS = 30  # the newest, under the time line
-FIRST = ("failed", "lost", "running", "staging", "pending", "killed", "succeeded")  # states, those that matter first
+FIRST = (FAILED, LOST, RUNNING, STAGING, PENDING, KILLED, SUCCEEDED)  # states, those that matter first
 _SPARKS = ("cpu", "memory")  # names
 _DEVICES = 16  # of a host, whose use a task's row draws
 _SAMPLED = (*_SPARKS, "progress", "step")
@@ -136,9 +137,7 @@ def with_samples(tasks: Sequence[Figures], series: Sequence[Series]) -> list[Fig
     """Return tasks with their newest samples where they run and have none: the status of a storage place's job is that of its log."""
     newest = {(row.task, row.name): row.values[-1] for row in series if row.values}
     return [
-        {**{name: newest.get((task["task"], name)) for name in _SAMPLED}, **task}
-        if task["state"] == "running"
-        else task
+        {**{name: newest.get((task["task"], name)) for name in _SAMPLED}, **task} if task["state"] == RUNNING else task
         for task in tasks
     ]
 
@@ -146,7 +145,7 @@ def with_samples(tasks: Sequence[Figures], series: Sequence[Series]) -> list[Fig
 def head(status: Figures, description: Figures, shown: Sequence[Figures], series: Sequence[Series]) -> dict[str, Any]:
     """Return the facts of the first lines: they say how the job is doing."""
     progress = job_progress(status)
-    if progress is None and status["state"] == "running":
+    if progress is None and status["state"] == RUNNING:
         progress = next((row.values[-1] for row in series if (row.task, row.name) == (JOB, "progress")), None)
     steps = [task["step"] for task in [*status["tasks"], *shown] if task.get("step") is not None]
     return {
@@ -165,8 +164,8 @@ def nan_lines(series: Sequence[Series]) -> list[str]:
 
 
 def job_word(status: Figures) -> str:
-    """Return the job's state as one word of the stylesheet's: a job that runs and waits for something is `waiting`."""
-    return "waiting" if status["waiting"] and status["state"] in ("pending", "running") else str(status["state"])
+    """Return the job's state as the stylesheet colours it: a live job that waits for something has the colour of a pending one."""
+    return PENDING if status["waiting"] and status["state"] == RUNNING else str(status["state"])
 
 
 def losses(status: Figures) -> list[str]:
@@ -227,9 +226,9 @@ def spans(attempts: Sequence[Attempt], shown: Range, root: str = "") -> list[Spa
             attempt.granted or attempt.staging or started, started
         )  # that it was asked to prepare says that it has one, too
         if attempt.began is not None and placed > attempt.began:
-            row_spans.append(Span(attempt.began, placed, "waiting", f"{title}: waiting for a container", link))
+            row_spans.append(Span(attempt.began, placed, PENDING, f"{title}: {PENDING}, without a container", link))
         if attempt.began is not None and started > placed:
-            row_spans.append(Span(placed, started, "staging", f"{title}: starting", link))
+            row_spans.append(Span(placed, started, STAGING, f"{title}: {STAGING}", link))
         if attempt.started is not None:
             word = f"{attempt.state}: {attempt.words}" if attempt.reason else attempt.state
             row_spans.append(Span(attempt.started, end, attempt.state, f"{title}: {word}", link))

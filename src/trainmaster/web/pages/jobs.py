@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
+from trainmaster.core.states import LISTED_STATES
 from trainmaster.web.pages.app import ReaderOf, live_address, live_answer
 from trainmaster.web.pages.blocks import Blocks, View, Views
 from trainmaster.web.pages.query import whole
@@ -27,7 +28,6 @@ PAGE = 100  # jobs on one page
 LATELY = 24 * 3600.0  # s; failures within are shown first
 FAILED = 10  # of these at most
 FIELDS = ("id", "name", "user", "state", "engine", "reason")
-STATES = ("running", "waiting", "ending", "succeeded", "failed", "killed", "unreadable")
 LONGEST = 200  # characters of a search
 
 
@@ -83,7 +83,7 @@ def jobs_page(jobs: Jobs, reader_of: ReaderOf, place: str) -> Starlette:
         search = search_of(request)
         version, blocks = await view(search).now()
         html = render(
-            "jobs.html", root="", search=search, states=STATES, place=place, blocks=blocks, reader=reader_of(request),
+            "jobs.html", root="", search=search, states=LISTED_STATES, place=place, blocks=blocks, reader=reader_of(request),
             version_of_blocks=version, query=request.url.query,
             live=live_address(),
         )  # fmt: skip

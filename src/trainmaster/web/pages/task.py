@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.machine.report import all_tasks
+from trainmaster.core.states import state_word
 from trainmaster.web.contract import Facts, Unknown
 from trainmaster.web.pages.blocks import Blocks
 from trainmaster.web.pages.drawing import Range, bars, nice_end
 from trainmaster.web.pages.job import attempts_by_task, spans, time_line
 from trainmaster.web.pages.render import render
-from trainmaster.words.text import state_word
 
 
 class TaskPage:

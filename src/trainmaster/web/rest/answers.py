@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.metrics import Series
+from trainmaster.core.states import JOB_STATES, LISTED_STATES, TASK_STATES
 from trainmaster.core.timeline import Attempt, Epoch, Generation, Mark
 from trainmaster.web.rest.requests import plain
 
@@ -36,7 +37,7 @@ class Error:
 class JobRow:
     id: str = says("the job's id")
     name: str = says("its name")
-    state: str = says("waiting, running, ending, succeeded, failed or killed")
+    state: str = says(", ".join(LISTED_STATES))
     reason: str | None = maybe("why it ended")
     user: str | None = maybe("who submitted it")
     engine: str | None = maybe("where it runs")
@@ -57,7 +58,7 @@ class Task:
     task: str = says("role:index")
     role: str = says("its role")
     index: int = says("its index in the role")
-    state: str = says("pending, staging, running, succeeded, failed, killed, lost, or left: the job no longer has it")
+    state: str = says(f"{', '.join(TASK_STATES)}: the job no longer has it")
     phase: str = says("finer than the state")
     attempt: int = says("the latest attempt; 0 before the first")
     node: str = says("the host of its container; empty without one")
@@ -94,7 +95,7 @@ class Status:
     job: str = says("the job's id")
     name: str = says("its name")
     framework: str = says("its framework")
-    state: str = says("pending, running, ending, succeeded, failed or killed")
+    state: str = says(", ".join(JOB_STATES))
     submitted: float | None = says("seconds since 1970")
     at: float = says("the time of its last event")
     ended: float | None = says("seconds since 1970")

@@ -158,11 +158,10 @@ class _OneJob:
 
     async def listing(self, search: str, state: str, user: str, after: str, limit: int) -> Mapping[str, Any]:
         status, known = self.facts.shown_status(), self.facts.description()
-        word = "waiting" if status["state"] == "pending" else status["state"]
-        row = {"id": status["job"], "name": status["name"], "state": word, "user": known.get("user", ""),
+        row = {"id": status["job"], "name": status["name"], "state": status["state"], "user": known.get("user", ""),
                "engine": known.get("engine", ""), "reason": (status["reason"] or {}).get("reason", ""),
                "submitted": status["submitted"], "started": None, "ended": status["ended"]}  # fmt: skip
-        states = {"", word} | ({LIVE} if status["ended"] is None else set())
+        states = {"", status["state"]} | ({LIVE} if status["ended"] is None else set())
         is_match = search in f"{row['id']}\n{row['name']}" and state in states and user in ("", row["user"])
         rows = [row] if is_match and not after else []
         return {"jobs": rows, "next": None, "total": len(rows)}

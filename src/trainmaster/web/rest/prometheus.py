@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.states import JOB_STATES, LEFT, TASK_STATES
 from trainmaster.web.contract import LIVE, Jobs, Unknown
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 JOBS, TASKS = 200, 1000  # of which figures are shown: of all jobs, and of each job
-STATES = ("pending", "running", "ending", "succeeded", "failed", "killed")
-TASK_STATES = ("pending", "staging", "running", "succeeded", "failed", "killed", "lost")
 
 # name -> kind and meaning
 FAMILIES = {
@@ -62,8 +61,8 @@ def samples(status: Mapping[str, Any]) -> Iterator[Sample]:
     """Yield the figures of a job's status."""
     job, counts = {"job": status["job"]}, Counter(task["state"] for task in status["tasks"])
     yield "job_info", {**job, "name": status["name"], "framework": status["framework"]}, 1
-    yield from (("job_state", {**job, "state": state}, int(status["state"] == state)) for state in STATES)
-    yield from (("job_tasks", {**job, "state": state}, counts[state]) for state in TASK_STATES)
+    yield from (("job_state", {**job, "state": state}, int(status["state"] == state)) for state in JOB_STATES)
+    yield from (("job_tasks", {**job, "state": state}, counts[state]) for state in TASK_STATES if state != LEFT)
     yield "job_restarts_total", job, status["restarts"]
     yield "job_events_total", job, status["events"]
     for task in status["tasks"][:TASKS]:

@@ -4,6 +4,8 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.states import LISTED_STATES
+from trainmaster.web.contract import LIVE
 from trainmaster.web.rest.words import field
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
@@ -39,7 +41,11 @@ class Nothing:
 @plain
 class JobsPage:
     search: str = _text("a part of the id or name")
-    state: str = _text("waiting, running, ending, succeeded, failed or killed; `live` for the first three", most=20)
+    state: str = _text(
+        f"{', '.join(LISTED_STATES)}; `{LIVE}` for the first three",
+        most=20,
+        pattern=f"({'|'.join((*LISTED_STATES, LIVE))})?",
+    )
     user: str = _text("jobs of this user alone")
     after: str = field("the id that the page before ended with", "", maxLength=128, pattern=f"({NAME})?")
     limit: int = field("jobs at most", 100, minimum=1, maximum=1000)

@@ -24,7 +24,7 @@ import numpy
 from ... import runtime
 from ...ps.client import Client, Pulled
 from ...ps.errors import BadRequest, Refused
-from ...ps.job import BadPlace, from_job
+from ...ps.job import DIRECTORY, BadPlace, from_job
 from ...ps.specification import BadDefinition, Updates
 from ...ps.storage.former import newest_version
 from ...runtime import inputs
@@ -219,7 +219,10 @@ class ServerStrategy:
         if status["completed"] < 0:
             every = self._flags["checkpoint_steps"]
             return f"none yet: the first is due after {every} steps" if every else "none: give --checkpoint_steps"
-        return f"version-{status['completed']} in {status['directory']} of the parameter servers"
+        version = f"version-{status['completed']} of the parameter servers"
+        if DIRECTORY in os.environ or runtime.task().alone:  # set for workers where the directory stays, and not else
+            return f"{version} in {status['directory']}"
+        return f"{version}, which ends with the job: --checkpoint_dir keeps it"
 
     def keep(self) -> None:
         """Have the servers keep the last version, and return once that is done."""

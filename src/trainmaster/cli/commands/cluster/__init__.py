@@ -6,6 +6,7 @@ import click
 
 from trainmaster.cli.options.given import json_option
 from trainmaster.cli.subcommands import Subcommands
+from trainmaster.cli.synonyms import OF_CLUSTER
 
 SUBCOMMANDS = {
     "show": "nodes, queues and what is free, of any engine",
@@ -17,7 +18,7 @@ SUBCOMMANDS = {
 }
 
 
-@click.group("cluster", cls=Subcommands, table=SUBCOMMANDS)
+@click.group("cluster", cls=Subcommands, table=SUBCOMMANDS, synonyms=OF_CLUSTER)
 @json_option
 def command() -> None:
     """Show what a cluster has; run clusters on this machine, to try an engine without one of one's own."""

@@ -6,13 +6,15 @@ import json
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.kubernetes.container.entry import AGENT_SECRET, HANDED, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
 from trainmaster.engines.promises import broken_gpus
-from trainmaster.engines.statuses import TERMINATED
+from trainmaster.engines.statuses import NO_DEVICES, TERMINATED
 from trainmaster.host.python_name import path_with_python
 
 _OURS = ("TRAINMASTER_CONTAINER", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
@@ -34,7 +36,11 @@ def agent() -> dict[str, Any]:
     if spec.get("gpus"):
         from trainmaster.host.devices import found
 
-        promises = broken_gpus(spec["gpus"], found()[0], node)
+        try:
+            promises = broken_gpus(spec["gpus"], found()[0], node)
+        except EngineFailed as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(NO_DEVICES) from error
     return {
         **spec, "work": os.path.join(home, "work"), "runtime": private, "cache": os.path.join(home, ".cache"),
         "environ": environ, "node": node, "container": pod, "broken": promises,
@@ -78,8 +84,9 @@ def _previous_port(payload: dict[str, Any]) -> int:
     Agents without a storage read no record, and come back to where they were.
     """
     from trainmaster.host.places import job_storage
+    from trainmaster.log.documents.jobs import place_of
     from trainmaster.log.epochs import read_master
-    from trainmaster.log.storage import place_of, storage_for
+    from trainmaster.log.storage import storage_for
 
     record = read_master(storage_for(place_of(job_storage(payload["job_id"]))), payload["token"])
     number = record.addresses[0].rpartition(":")[2] if record is not None else ""

@@ -154,10 +154,10 @@ def master_pod(shape: Shape, inside: PodBootstrap, service_account: str = "") ->
     spec["tolerations"] = [*spec.get("tolerations", ()), *lost]
     if options.priority_class is not None:
         spec |= _priority_fields(options.priority_class.name)
-    resources = _resources(options, size.memory + size.overhead, size.cores, size.gpus, size.extended)
+    resources = _resources(options, size.program_memory + size.overhead, size.cores, size.gpus, size.extended)
     meta = _metadata(shape, options, labels_of_master(shape.job_id, shape.job.name))
     image = image_of(shape.job, MASTER, shape.image)
-    pod = _fill({"metadata": meta, "spec": spec}, options, inside, image, resources, size.memory, nodes.labels)
+    pod = _fill({"metadata": meta, "spec": spec}, options, inside, image, resources, size.program_memory, nodes.labels)
     return _set_node_affinity(pod, nodes.exclude, ())
 
 
@@ -221,8 +221,9 @@ def request_of(name: str, role: Role, index: int = 0, serial: int = 1) -> Reques
     """Return the request for a task of a role, before anything is known of its data or of earlier attempts."""
     size = role.resources
     return Request(
-        f"{name}:{index}", serial, name, index, size.memory + size.overhead, size.cores, size.gpus, role.priority,
-        nodes={"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, program_memory=size.memory, extended=size.extended,
+        f"{name}:{index}", serial, name, index, size.program_memory + size.overhead, size.cores, size.gpus, role.priority,
+        nodes={"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, program_memory=size.program_memory,
+        extended=size.extended,
     )  # fmt: skip
 
 

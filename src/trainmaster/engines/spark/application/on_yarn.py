@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -20,6 +19,7 @@ from trainmaster.hadoop.errors import HadoopError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.security.auth import Kerberos, Simple
 from trainmaster.hadoop.yarn import ResourceManager, application_id, application_id_text
+from trainmaster.host.machine import login_name
 
 TAG = "trainmaster-spark:"  # followed by the job's id
 _TYPE = "SPARK"
@@ -88,7 +88,7 @@ def _request(application: str) -> y.GetApplicationReportRequestProto:
 
 
 def _user() -> str:
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    return os.environ.get("HADOOP_USER_NAME") or login_name()
 
 
 def _ask(question: Callable[[ResourceManager], Awaitable[T]]) -> T:

@@ -29,7 +29,7 @@ def derived(job: Any, master: str) -> dict[str, str]:
     sizes = [role.resources for role in job.roles.values()]
     count = sum(role.replicas.most for role in job.roles.values())
     cores = max(math.ceil(size.cores) for size in sizes)
-    container = max(math.ceil((size.memory + size.overhead) / _MIB) for size in sizes)
+    container = max(math.ceil((size.program_memory + size.overhead) / _MIB) for size in sizes)
     properties |= {"spark.executor.cores": str(cores), "spark.executor.instances": str(count)}
     if master.startswith("spark:"):  # such a master counts the heap alone
         properties |= {"spark.cores.max": str(cores * count), "spark.executor.memory": f"{HEAP + container}m"}

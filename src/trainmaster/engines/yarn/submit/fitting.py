@@ -50,7 +50,7 @@ async def check(
 
 def _master_request(job: Job) -> Request:
     size, labels = job.master.resources, job.master.nodes.labels
-    return Request("master", 0, "the master", 0, size.memory, size.cores, nodes={"labels": labels})
+    return Request("master", 0, "the master", 0, size.program_memory, size.cores, nodes={"labels": labels})
 
 
 def check_tags(tags: Sequence[str], conf: Configuration) -> None:

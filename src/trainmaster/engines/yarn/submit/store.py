@@ -28,7 +28,9 @@ from urllib.parse import urlsplit
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.engines.yarn.submit.launching import Resource
 from trainmaster.hadoop.conf import Configuration, default_fs
+from trainmaster.host.machine import login_name
 from trainmaster.log.dfs import Dfs, open_dfs
+from trainmaster.log.documents.files import parse
 from trainmaster.log.hdfs import opened, put, read_range
 from trainmaster.log.storage import storage_failed
 
@@ -176,10 +178,11 @@ class Store:
 
         def read(dfs: Dfs) -> dict[str, Any] | None:
             try:
-                note: dict[str, Any] = json.loads(read_range(dfs, path, 0, None))
+                content = read_range(dfs, path, 0, None)
             except FileNotFoundError:
                 return None
-            return note
+            mend = f"use the machine that {job} was submitted from, or end it: yarn application -kill"
+            return parse(content, f"{self.fs}{path}", mend)
 
         return self._perform("find the job", f"{self.fs}{path}", read)
 
@@ -313,6 +316,5 @@ def _digest(local: Path) -> str:
 
 def user_of(environ: os._Environ[str] | dict[str, str]) -> str:
     """Return our user name on a cluster that believes any name: HADOOP_USER_NAME, else the user of this process."""
-    import getpass
 
-    return environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    return environ.get("HADOOP_USER_NAME") or login_name()

@@ -23,7 +23,8 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.machine.report import LEFT, all_tasks
+from trainmaster.core.machine.report import all_tasks
+from trainmaster.core.states import OVER
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Records, Unknown
 from trainmaster.web.pages.logs.windows import Line, last_window, window_after
@@ -36,7 +37,6 @@ SETTLE = 0.02  # s that a piece waits for more
 AGAIN = 1.0  # s until a task that prints nothing is looked at again, for a status may be a little old
 QUIET = 10.0  # s after which a silent stream shows that it is there
 _OPEN = 64 * 1024  # bytes kept of a line without an end
-_FINAL = ("succeeded", "failed", "killed", "lost", LEFT)
 
 
 @attrs.frozen(slots=True)
@@ -67,7 +67,7 @@ def attempts_of(facts: Facts, task: str) -> tuple[int, bool]:
         return status["epoch"], going
     for row in all_tasks(status):
         if row["task"] == task:
-            return row["attempt"], going and row["state"] not in _FINAL
+            return row["attempt"], going and row["state"] not in OVER
     raise Unknown(f"the job has no task {task[:80]}")
 
 

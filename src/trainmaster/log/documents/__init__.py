@@ -1,0 +1,1 @@
+"""Documents: the small files of ours, and those that a job's directory has."""
