@@ -286,7 +286,7 @@ def test_interrupting_the_command_line_detaches(engine: Local) -> None:
     engine.write("job.yaml", "name: t\nroles:\n  worker: {command: 'echo ready; while ! test -e go; do sleep 0.05; done', "
                  "resources: {cores: 0.05, memory: 64MiB}}\n")  # fmt: skip
     with subprocess.Popen(
-        [TM, "run", "job.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=engine.folder,
+        [TM, "run", "--detach=leave", "job.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=engine.folder,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell has it ignored in what runs behind it
     ) as command:  # fmt: skip
         assert command.stdout is not None

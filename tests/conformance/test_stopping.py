@@ -169,7 +169,7 @@ def test_a_program_has_its_grace_when_its_group_starts_again(engine: Engine) -> 
 def test_a_program_has_its_grace_after_ctrl_c(engine: Engine) -> None:
     engine.write("saves.py", SAVES)
     engine.write("job.yaml", json.dumps({"name": "t", "roles": workers(COMMANDS["pipe"], stop=STOP)}))
-    command = [TM, "run", "--detach=kill", "job.yaml"]
+    command = [TM, "run", "job.yaml"]
     with subprocess.Popen(command, cwd=engine.folder, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         assert watching.stdout.readline() == "ready\n"

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from trainmaster.cli.tm import run
 from trainmaster.client.jobs.actions import cut
 from trainmaster.client.jobs.sweep import is_abandoned
 from trainmaster.core.errors import BadInput
-from trainmaster.host import linux
+from trainmaster.host import linux, machine
 
 TM = [sys.executable, "-m", "trainmaster.cli"]
 
@@ -451,8 +452,37 @@ def test_attaching_to_a_job_that_has_ended_says_how(tmp_path: Path, home) -> Non
     assert tm("attach", job, "--all-output").stdout == "much\n"
 
 
-def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
-    with begun("run", "--name", "left", *shell(HOLD), cwd=tmp_path) as watching:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_a_job_in_the_foreground(tmp_path: Path, home, number: int) -> None:
+    with begun("run", "--name", "over", *shell(HOLD), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "here 0\n"
+        watching.send_signal(number)
+        _, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 128 + number
+    job = only_job(home)
+    assert f"{job} ends with this command" in errors
+    assert f"{job} killed after" in errors
+    assert signal.Signals(number).name in tm("events", job).stdout
+
+
+def test_a_second_ctrl_c_ends_a_job_at_once(tmp_path: Path, home) -> None:
+    deaf = "trap '' TERM; " + HOLD
+    with begun("run", "--set", "roles.worker.stop.grace=1h", *shell(deaf), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "here 0\n"
+        watching.send_signal(signal.SIGINT)
+        first = ""
+        while "ends with this command" not in first:
+            first += watching.stderr.readline()
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    job = only_job(home)
+    assert f"{job} ends at once" in errors
+    assert f"{job} killed after" in errors
+
+
+def test_ctrl_c_leaves_a_job_that_was_asked_to_be_left(tmp_path: Path, home) -> None:
+    with begun("run", "--detach=leave", "--name", "left", *shell(HOLD), cwd=tmp_path) as watching:
         assert watching.stdout.readline() == "here 0\n"
         watching.send_signal(signal.SIGINT)
         _, errors = watching.communicate(timeout=30)
@@ -465,10 +495,10 @@ def test_ctrl_c_leaves_the_job_running(tmp_path: Path, home) -> None:
         assert attached.wait(30) == 0
 
 
-def test_a_signal_detaches_as_ctrl_c_does(tmp_path: Path, home) -> None:
-    """SIGTERM, SIGHUP and SIGQUIT; with --detach=kill the job ends with its command."""
+def test_other_signals_leave_a_job_and_all_leave_one_that_is_watched(tmp_path: Path, home) -> None:
+    """With --detach=kill the job ends with its command."""
     command = ("run", "--name", "left", *shell(HOLD))
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT):
         with begun(*command, cwd=tmp_path) as watching:
             assert watching.stdout.readline() == "here 0\n"
             watching.send_signal(number)
@@ -742,3 +772,20 @@ def test_old_jobs_are_pruned_by_count(tmp_path: Path, home) -> None:
     left = {entry.name for entry in (home.state / "jobs").iterdir()}
     assert len(left) == 1
     assert left < set(jobs)
+
+
+def test_a_wait_says_how_to_end_a_job_of_another_state_directory(tmp_path: Path, home) -> None:
+    """The command that it prints ends that job, and the wait."""
+    cores = machine.cores()
+    with begun("run", "--cores", str(cores), *shell(HOLD), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "here 0\n"
+        holder = only_job(home)
+        other = {"TRAINMASTER_STATE_DIR": str(tmp_path / "my other")}
+        waits = tm("submit", "--cores", str(cores), *shell("true"), cwd=tmp_path, **other).stdout.strip()
+        ends_it = f"TRAINMASTER_STATE_DIR={shlex.quote(str(home.state))} tm kill {holder}"
+        until(lambda: f"held by {holder} ({ends_it} ends it)" in tm("status", waits, **other).stdout)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        subprocess.run(ends_it, shell=True, check=True, env={**os.environ, **other, "PATH": path}, capture_output=True)
+        assert tm("wait", waits, **other).returncode == 0
+        watching.communicate(timeout=60)
+    assert watching.returncode == 1

@@ -56,10 +56,10 @@ def test_a_job_is_killed_with_the_terminal_of_its_command(tmp_path: Path, home, 
     assert [job["state"] for job in jobs()] == ["killed"]
 
 
-@pytest.mark.parametrize(("detach", "state"), [("leave", "running"), ("kill", "killed")])
-def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: str, state: str) -> None:
+@pytest.mark.parametrize(("detach", "state"), [(None, "running"), ("kill", "killed")])
+def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: str | None, state: str) -> None:
     with subprocess.Popen(
-        [*TM, "run", f"--detach={detach}", "--", "sh", "-c", CHATTY], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*TM, "run", *([f"--detach={detach}"] if detach else []), "--", "sh", "-c", CHATTY], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:  # fmt: skip
         command.stdout.readline()
         command.stdout.close()
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: 
     (job,) = jobs()
     try:
         assert (command.returncode, job["state"]) == (128 + signal.SIGPIPE, state)
-        assert (f"{job['id']} goes on" in words) is (detach == "leave")
+        assert (f"{job['id']} goes on" in words) is (detach is None)
         assert "Traceback" not in words
     finally:
         (tmp_path / "go").touch()
@@ -75,14 +75,15 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: 
 
 
 def test_a_signal_at_any_moment_leaves_no_job_behind(tmp_path: Path, home, seeds: Any) -> None:
-    """With --detach=kill, whether the job was submitted by then or not; without, what goes on is named."""
+    """Whether the job was submitted by then or not; with --detach=leave, what goes on is named."""
     for seed in seeds(9):
         dice = random.Random(seed)
         number = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-        moment, detach = dice.uniform(0.05, FIRST), dice.choice(["kill", "leave"])
-        what = f"{number.name} after {moment:.3f} s, --detach={detach}"
+        moment, detach = dice.uniform(0.05, FIRST), dice.choice([[], ["--detach=kill"], ["--detach=leave"]])
+        leaves = detach == ["--detach=leave"] or (not detach and number == signal.SIGHUP)
+        what = f"{number.name} after {moment:.3f} s, {detach}"
         with subprocess.Popen(
-            [*TM, "run", f"--detach={detach}", "--", "sleep", "1000"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*TM, "run", *detach, "--", "sleep", "1000"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=hear_signals,
         ) as command:  # fmt: skip
             timer = threading.Timer(moment, command.send_signal, (number,))
@@ -100,5 +101,5 @@ def test_a_signal_at_any_moment_leaves_no_job_behind(tmp_path: Path, home, seeds
         early = command.returncode == 1 and ("Could not import runpy" in words or "init_import_site" in words)
         assert early or command.returncode in (128 + number, -number), f"{what}: {words}"
         assert [job for job in running if f"{job} goes on" not in words] == [], f"{what}: {words}"
-        assert running == [] or detach == "leave", f"{what}: {words}"
+        assert running == [] or leaves, f"{what}: {words}"
     until(lambda: all(job["ended"] for job in jobs()))

@@ -19,10 +19,14 @@ exit_status_option = click.option(
     "--exit-status", "exits_as", type=click.Choice(["job", "program"]), default="job", show_default=True,
     help="of a job that failed: the job's status, or the exit status of the program that failed first",
 )  # fmt: skip
+_on_leaving = (
+    "on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, or once nobody reads the output: leave the job running, or kill it"
+)
+_detach = click.Choice(["leave", "kill"])
 detach_option = click.option(
-    "--detach", type=click.Choice(["leave", "kill"]), default="leave", show_default=True,
-    help="on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, or once nobody reads the output: leave the job running, or kill it",
+    "--detach", type=_detach, help=f"{_on_leaving}; default: Ctrl-C and SIGTERM kill a job on this machine, all else leaves it",
 )  # fmt: skip
+watching_detach_option = click.option("--detach", type=_detach, default="leave", show_default=True, help=_on_leaving)
 
 
 def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:

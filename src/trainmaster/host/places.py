@@ -9,6 +9,7 @@ and which a cron job or another login would not share. A socket's path must fit 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -16,7 +17,6 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
@@ -40,6 +40,7 @@ REMOTE = frozenset(
         "fuse.sshfs",
     )
 )
+_STATE = "state"  # in a job's folder
 _SHARED = ("devices", "ports", "spark")
 _ABANDONED = 60.0  # s; a job's directory in which no process has registered by then is left over
 _SOCKET_PATH = 107
@@ -206,6 +207,21 @@ def job_dir(job: str) -> Path:
     return path
 
 
+def note_state_dir(job: str) -> None:
+    """Note in the job's folder of which state directory it is: those of all of a user's state directories share this machine."""
+    with contextlib.suppress(FileExistsError):
+        (job_dir(job) / _STATE).symlink_to(state_dir())
+
+
+def other_state_dir(job: str) -> str:
+    """Return the state directory of a job where it is not this process's, else ""."""
+    try:
+        noted = os.readlink(runtime_dir() / job / _STATE)
+    except FileNotFoundError:
+        return ""
+    return "" if noted == str(state_dir()) else noted
+
+
 def socket_path(job: str, name: str) -> Path:
     """Return `<runtime>/<job>/<name>.sock`. Raises BadInput where that is longer than a socket's path may be."""
     return _fitting(job_dir(job) / f"{name}.sock")
@@ -260,7 +276,7 @@ def set_live(job: str, live: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked() -> Iterator[None]:
     """Let only one process at a time in, over the whole runtime directory."""
     descriptor = os.open(runtime_dir().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

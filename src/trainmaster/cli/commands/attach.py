@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.exits import detach_option, exit_status_option
+from trainmaster.cli.exits import exit_status_option, watching_detach_option
 from trainmaster.cli.options.given import job_argument, json_option
 from trainmaster.cli.options.showing import output_choice, output_options
 from trainmaster.cli.watching import watch_to_end
@@ -17,7 +17,7 @@ from trainmaster.cli.watching import watch_to_end
 @click.option("--all-output", is_flag=True, help="show what was printed before too, from the beginning")
 @output_options
 @exit_status_option
-@detach_option
+@watching_detach_option
 @json_option
 def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any) -> None:
     """Watch JOB until it ends; of a job that has ended, say how it ended.

@@ -14,8 +14,11 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 @exit_status_option
 @detach_option
 @json_option
-def command(job: str, background: bool, exits_as: str, detach: str) -> None:
-    """Submit JOB again as it was, under a new id, and watch it: the same directory, secrets as they are set now."""
+def command(job: str, background: bool, exits_as: str, detach: str | None) -> None:
+    """Submit JOB again as it was, under a new id, and watch it: the same directory, secrets as they are set now.
+
+    Ctrl-C and the other signals do what they do in `tm run`.
+    """
     from trainmaster.cli.watching import watch_to_end
     from trainmaster.client.jobs.handles import handle_of
     from trainmaster.client.submit.submit import resubmit

@@ -39,7 +39,7 @@ from trainmaster.cli.watching import watch_to_end
 @json_option
 def command(
     file: str | None, engine: str, dry_run: bool, everything: bool, idempotency_key: str, tasks: tuple[str, ...], quiet: bool,
-    timestamps: bool, prefix: bool | None, exits_as: str, detach: str, stdin: str | None, **options: Any,
+    timestamps: bool, prefix: bool | None, exits_as: str, detach: str | None, stdin: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
 
@@ -47,7 +47,8 @@ def command(
     tm run -n 2 --framework pytorch -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
-    Ctrl-C, SIGTERM, SIGHUP, SIGQUIT and the end of whoever reads the output stop watching; the job goes on, unless --detach says otherwise.
+    On this machine Ctrl-C and SIGTERM end the job, a second Ctrl-C at once. On a cluster the job goes on, as it does on either when the
+    terminal or the output's pipe is closed, or at SIGQUIT. --detach says otherwise.
     The exit status is the job's.
     """
     description = described(file, engine, options)

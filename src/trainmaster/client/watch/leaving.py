@@ -1,6 +1,8 @@
 """Leave a job whose command ends before it: the job goes on, or is killed.
 
-A signal that asks for the command's end, a terminal that is closed and a pipe that nobody reads any more mean the same.
+`tm run` on this machine is a foreground program, as make and `docker run` are: Ctrl-C and SIGTERM end the job. A closed terminal, a closed
+pipe and SIGQUIT leave it running. On a cluster, and for a command that only watches, the job always goes on. `--detach` chooses
+otherwise, for all of these.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import signal
 import sys
 from collections.abc import Iterator
 
-KILLED_WITHIN = 60.0  # seconds that a job which ends with its command has for that; then the command ends before it
+ENDING = (signal.SIGINT, signal.SIGTERM)  # end a job in the foreground
+KILLED_WITHIN = 60.0  # seconds that a job has to end at once; then the command ends before it
 
 
 class Begun:
@@ -24,8 +27,11 @@ class Begun:
 
 
 @contextlib.contextmanager
-def letting_go(detach: str = "leave") -> Iterator[Begun]:
-    """Let go of the job that has begun, as `detach` says, where a signal ends the command, or nobody reads its output any more."""
+def letting_go(detach: str | None = "leave") -> Iterator[Begun]:
+    """Let go of the job that has begun, where a signal ends the command or nobody reads its output any more.
+
+    `detach`: "leave" it running, "kill" it, or None: kill a job on this machine at Ctrl-C and SIGTERM.
+    """
     from trainmaster.core.errors import TrainmasterError
     from trainmaster.interrupts import interrupt, interrupting
 
@@ -44,11 +50,12 @@ def letting_go(detach: str = "leave") -> Iterator[Begun]:
             raise
 
 
-def _let_go(job: str, number: int, detach: str) -> None:
+def _let_go(job: str, number: int, detach: str | None) -> None:
     """Stop watching a job: say how to find it again, or kill it and wait for its end."""
+    from trainmaster.client.jobs.backends import backend_of
     from trainmaster.client.watch.view import detached
 
-    if detach != "kill":
+    if detach == "leave" or (detach is None and (number not in ENDING or not backend_of(job).on_this_machine)):
         detached(job, lambda text: _say(f"\n{text}"))
         return
     from trainmaster.client.jobs.actions import kill
@@ -56,10 +63,17 @@ def _let_go(job: str, number: int, detach: str) -> None:
     from trainmaster.interrupts import interrupting
     from trainmaster.words.text import ended_lines
 
-    _say(f"\n{job} ends with this command, as --detach=kill says")
-    kill(job, f"its command was ended by {signal.Signals(number).name}")
-    with interrupting():
-        status = wait_for_end(job, KILLED_WITHIN)
+    why = f"its command was ended by {signal.Signals(number).name}"
+    try:
+        with interrupting():
+            _say(f"\n{job} ends with this command; a second Ctrl-C ends it at once (--detach=leave leaves it running)")
+            kill(job, why)
+            status = wait_for_end(job, tell=_say)
+    except KeyboardInterrupt:
+        _say(f"\n{job} ends at once")
+        with interrupting():
+            kill(job, why, force=True)
+            status = wait_for_end(job, KILLED_WITHIN)
     for line in ended_lines(status) if status is not None else [f"{job} has not ended after {KILLED_WITHIN:.0f} s"]:
         _say(line)
 

@@ -20,6 +20,7 @@ import signal
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key, Refused, Waiting, Warned
@@ -95,6 +96,7 @@ class LocalMaster(MasterSide):
             self._write_ledger(self._enter)
             self._ledger.wait_at_most(_LEDGER_WAIT)
             processes.mark(self._job, processes.MASTER, "", 0, os.getpid())
+            places.note_state_dir(self._job)
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
         self._bind()
@@ -331,7 +333,7 @@ class LocalMaster(MasterSide):
             self._watch(set())
             return
         entries, asks = self._ledger.entries(), self._ledger.asks()
-        waiting = queue.waiting(capacity, [entry.hold for entry in entries], asks, self._job)
+        waiting = queue.waiting(capacity, [entry.hold for entry in entries], asks, self._job, _named)
         self._report(waiting)
         masters, ahead = self._ledger.masters(), {ask.job for ask in asks} - {self._job}
         holders = {entry.process for entry in entries if entry.hold.job != self._job}
@@ -473,3 +475,9 @@ def wake(jobs: set[str]) -> None:
                 bell.sendto(b"", os.fspath(places.runtime_dir() / job / f"{_WAKE}.sock"))
             except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
                 continue
+
+
+def _named(job: str) -> str:
+    """Return a job's id, and how to find and end it where `tm list` does not show it."""
+    state = places.other_state_dir(job)
+    return f"{job} (TRAINMASTER_STATE_DIR={quote(state)} tm kill {job} ends it)" if state else job

@@ -21,7 +21,7 @@ Cores are reserved, in thousandths; memory is in bytes; an accelerator is held b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -226,8 +226,13 @@ def _is_hopeless(capacity: Capacity, holds: Sequence[Hold], unit: Unit) -> bool:
     return bool((unit.amount + own).lacking(total(capacity)))
 
 
-def waiting(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask], job: str) -> Waiting | None:
-    """Return why the job's first unit is not granted; None if the job needs nothing. `holds` must contain the grants of `grant`."""
+def waiting(
+    capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask], job: str, named: Callable[[str], str] = str
+) -> Waiting | None:
+    """Return why the job's first unit is not granted; None if the job needs nothing. `holds` must contain the grants of `grant`.
+
+    `named`: what to call another job.
+    """
     units = [unit for unit in line(holds, asks) if unit.need]
     position = next((number for number, unit in enumerate(units, 1) if unit.job == job), 0)
     if not position:
@@ -236,12 +241,12 @@ def waiting(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask], job:
     resource = unit.amount.lacking(remainder)
     why = ""
     if not resource:  # the unit would fit, but for those ahead
-        why = f", behind job {units[0].job}"
+        why = f", behind job {named(units[0].job)}"
         resource = units[0].amount.lacking(remainder) or "cores"
     elif _is_hopeless(capacity, holds, unit):
         why = ", the rest being held by this job itself"
     elif holders := sorted({hold.job for hold in holds if hold.job != job}):
-        why = f", held by {', '.join(holders[:3])}" + (", ..." if len(holders) > 3 else "")
+        why = f", held by {', '.join(map(named, holders[:3]))}" + (", ..." if len(holders) > 3 else "")
         if givers := sorted({hold.job for hold in holds if hold.yields_to == job}):
             why += f"; {', '.join(givers)} {'gives' if len(givers) == 1 else 'give'} way"
     needed, available = written(resource, unit.amount), written(resource, remainder)
