@@ -502,3 +502,21 @@ def test_a_template_is_no_process_of_the_program(tmp_path: Path) -> None:
         assert (linux.look(container.keeper._template.pid) or linux.look(1)).name == "tm-warm"  # type: ignore[union-attr]
 
     warmly(tmp_path, act)
+
+
+def test_only_the_program_has_the_programs_command_line(tmp_path: Path) -> None:
+    """`pkill -f train.py` ends no template, nor the fork that waits to be the next program."""
+
+    async def act(container: Container) -> None:
+        container.extra = {"TRAINMASTER_TASK": "worker:1", "TRAINMASTER_JOB": "digits-k3x7qa"}
+        await container.first()
+        warm = container.keeper._template
+        assert warm is not None
+        assert warm._spare is not None
+        for pid in (warm.pid, warm._spare.copy.pid):
+            assert Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0") == b"tm: warm worker:1 digits-k3x7qa"
+        answer, _outcome, _rest = await container.ended(2)
+        assert answer["heavy_by"] == warm.pid
+        assert answer["seen"]["title"].split("\0") == [*container.command, ""]
+
+    warmly(tmp_path, act, LOOK.replace('sys.argv[-1] == "wait"', 'os.environ["RANK"] == "1"'))

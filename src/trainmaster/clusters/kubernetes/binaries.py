@@ -45,7 +45,6 @@ _FLAGS = {
         *("-ldflags", " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VERSION_VARIABLES.items())])),
     ],
 }
-_PACKAGES = {"pause": 60, "coredns": 1000, "hyperkube": 2000}  # about how many packages Go compiles
 _PROGRESS_EVERY = 20.0  # s between two lines of progress
 
 
@@ -116,9 +115,16 @@ def _go() -> str:
 
 def _build(go: str, name: str, goal: Path, say: Say) -> None:
     """Build one program, and tell `say` of the progress."""
-    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", *_FLAGS[name], "-o", str(goal), "."]
     environ = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     environ.pop("GOFLAGS", None)
+    packages = subprocess.run(
+        [go, "list", "-deps", "-mod=readonly", *_FLAGS[name], "."], cwd=MODULES / name, env=environ, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if packages.returncode != 0:
+        raise _failed(name, packages.stderr.splitlines())
+    count = len(packages.stdout.splitlines())
+    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", *_FLAGS[name], "-o", str(goal), "."]
     began = last_report = time.monotonic()
     lines: list[str] = []
     with subprocess.Popen(
@@ -132,18 +138,20 @@ def _build(go: str, name: str, goal: Path, say: Say) -> None:
                 if time.monotonic() - last_report > _PROGRESS_EVERY:
                     last_report = time.monotonic()
                     compiled = sum(not text.startswith("go: ") for text in lines)
-                    say(
-                        f"  {name}: {compiled} of about {_PACKAGES[name]} packages compiled after {last_report - began:.0f} s"
-                    )
+                    say(f"  {name}: {compiled} of {count} packages compiled after {last_report - began:.0f} s")
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
-        raise EngineFailed(
-            f"Go could not build {name}:\n  " + "\n  ".join(lines[-8:]),
-            mend="see that this machine reaches a proxy for Go modules: go env GOPROXY",
-            anchor="no-download",
-        )
+        raise _failed(name, lines)
+
+
+def _failed(name: str, lines: list[str]) -> EngineFailed:
+    return EngineFailed(
+        f"Go could not build {name}:\n  " + "\n  ".join(lines[-8:]),
+        mend="see that this machine reaches a proxy for Go modules: go env GOPROXY",
+        anchor="no-download",
+    )
 
 
 @contextmanager

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_NAME = "tm-warm"  # shown by ps and top
+_NAME = "tm-warm"  # shown by ps -e and top; ps -f, pgrep -f and py-spy show the command line
 _PDEATHSIG, _KILL = 1, 9  # linux/prctl.h, signal(7)
 _TORCH_SEED = 67280421310721  # c10::detail::default_rng_seed_val (c10/core/GeneratorImpl.h), for versions that begin with a constant
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -74,7 +74,8 @@ def _main() -> None:
     with open("/proc/self/comm") as file:
         name = file.read().strip()
     _set_name(_NAME)
-    template = _Template(name)
+    title = f"tm: warm {os.environ.get('TRAINMASTER_TASK', '')} {os.environ.get('TRAINMASTER_JOB', '')}"
+    template = _Template(name, _set_command_line(title.encode()))
     while True:
         word, descriptors = _receive(0)
         if word == b"find":
@@ -91,8 +92,9 @@ def _main() -> None:
 
 
 class _Template:
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, command_line: bytes) -> None:
+        """`name`, `command_line`: those that the program has in others' eyes."""
+        self._name, self._command_line = name, command_line
         with open("/proc/self/environ", "rb") as file:  # before any `.pth` file changed it
             self._environ = _variables(file.read().split(b"\0"))
         self._environ[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"]
@@ -248,6 +250,7 @@ class _Template:
             os.dup2(descriptor, number, inheritable=True)
             os.close(descriptor)
         _set_name(self._name)
+        _set_command_line(self._command_line)
         hidden = self._hidden(os.fsdecode(folder))
         if hidden:
             return f"{hidden} hides a module that the template has imported"
@@ -425,6 +428,27 @@ def _variables(entries: Sequence[bytes]) -> dict[bytes, bytes]:
 def _set_name(name: str) -> None:
     with open("/proc/self/comm", "w") as file:
         file.write(name)
+
+
+def _set_command_line(text: bytes) -> bytes:
+    """Change the command line that others see of this process; return what it was, b"" where it cannot be changed.
+
+    `text` is cut to the room of the old one: the memory between arg_start and arg_end (proc(5)). Python has read its arguments from there.
+    """
+    if not text:
+        return b""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
+        memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            before = os.pread(memory, end - start, start)
+            os.pwrite(memory, text[: len(before) - 1].ljust(len(before), b"\0"), start)
+        finally:
+            os.close(memory)
+    except OSError:  # a sandbox without /proc/self/mem
+        return b""
+    return before
 
 
 def _numbers(folder: str) -> list[int]:
