@@ -27,7 +27,7 @@ from trainmaster.agent.warm.keeper import Keeper
 from trainmaster.host import children, linux, process_tree
 from trainmaster.host.allowance import Allowance
 
-WITHHELD = {"RANK", "TRAINMASTER_ATTEMPT"}
+WITHHELD = {"RANK", "TRAINMASTER_ATTEMPT", "TRAINMASTER_JOB", "TRAINMASTER_TASK"}
 HEAVY = "import os, random, tempfile, multiprocessing, logging\nMADE = os.getpid()\nos.environ.setdefault('OF_HEAVY', '1')\n"
 LOOK = r"""
 import atexit, json, os, resource, sys

@@ -225,8 +225,9 @@ class Keeper:
         launch, command, withheld = running.launch, running.command, running.withheld
         spared = attrs.evolve(launch, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
+        title = f"tm: warm {launch.environ.get('TRAINMASTER_TASK', '')} {launch.environ.get('TRAINMASTER_JOB', '')}"
         # An interpreter that does not heed our code would run its program: so it first shows that it does, with one that does nothing.
-        trial = template.start(spared, command.harmless, withheld)
+        trial = template.start(spared, command.harmless, withheld, title)
         try:
             async with asyncio.timeout(template.FOUND_WITHIN):
                 self._why, packages, statements = await trial.find(command.form, command.target, folder, mapped or ())
@@ -242,7 +243,7 @@ class Keeper:
         await self._drop()  # there may not be room for two
         all_statements = tuple(statements)
         for _ in range(TRIES):
-            filled = template.start(spared, command.words, withheld)
+            filled = template.start(spared, command.words, withheld, title)
             try:
                 async with asyncio.timeout(template.FILLED_WITHIN):
                     trouble = await filled.fill(statements, withheld, running.left, running.is_summed)

@@ -163,16 +163,19 @@ class Template:
         await asyncio.wait([copy.over for copy in ended])
 
 
-def start(launch: Launch, words: Sequence[str], withheld: Collection[str]) -> Template:
-    """Start a template of the launch. `words` run its Python program without a shell."""
+def start(launch: Launch, words: Sequence[str], withheld: Collection[str], title: str) -> Template:
+    """Start a template of the launch. `words` run its Python program without a shell; `title` is the command line that others see."""
     environ = {name: value for name, value in launch.environ.items() if name not in withheld}
     environ["PYTHONPATH"] = f"{INSIDE}:{environ.get('PYTHONPATH', '')}"
+    environ["TRAINMASTER_WARM_TITLE"] = title
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     output = os.memfd_create("output")  # what imports print is looked at, and not shown
     try:
         with children.STARTING:
             pid, report = fork(
-                attrs.evolve(launch, command=words, copies=(), before=()), environ, (theirs.fileno(), output, output)
+                attrs.evolve(launch, command=words, copies=(), before=()),
+                environ,
+                (theirs.fileno(), output, output),
             )
             children.PIDS.add(pid)
         os.close(report)  # where it cannot be executed, it ends

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _NAME = "tm-warm"  # shown by ps -e and top; ps -f, pgrep -f and py-spy show the command line
+_TITLE = b"TRAINMASTER_WARM_TITLE"  # the variable with the command line to show
 _PDEATHSIG, _KILL = 1, 9  # linux/prctl.h, signal(7)
 _TORCH_SEED = 67280421310721  # c10::detail::default_rng_seed_val (c10/core/GeneratorImpl.h), for versions that begin with a constant
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -74,8 +75,7 @@ def _main() -> None:
     with open("/proc/self/comm") as file:
         name = file.read().strip()
     _set_name(_NAME)
-    title = f"tm: warm {os.environ.get('TRAINMASTER_TASK', '')} {os.environ.get('TRAINMASTER_JOB', '')}"
-    template = _Template(name, _set_command_line(title.encode()))
+    template = _Template(name, _set_command_line(os.environb.pop(_TITLE, b"")))
     while True:
         word, descriptors = _receive(0)
         if word == b"find":
@@ -97,6 +97,7 @@ class _Template:
         self._name, self._command_line = name, command_line
         with open("/proc/self/environ", "rb") as file:  # before any `.pth` file changed it
             self._environ = _variables(file.read().split(b"\0"))
+        self._environ.pop(_TITLE, None)
         self._environ[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"]
         self._modules = set(sys.modules)
         self._descriptors: set[int] = set()
