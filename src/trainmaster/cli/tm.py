@@ -47,6 +47,7 @@ COMMANDS = {
     "tensorboard": "TensorBoard over the event files of jobs",
     "audit": "prove that each record was counted once",
     "explain": "where each value of a job comes from",
+    "schema": "the JSON Schema of job files",
     "doctor": "whether this machine is ready",
     "cluster": "what a cluster has free; clusters to try an engine",
     "image": "images for jobs on Kubernetes",

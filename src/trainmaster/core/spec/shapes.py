@@ -205,7 +205,7 @@ def _ports(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list | tuple):
-        value = dict.fromkeys(value, 0)
+        value = dict.fromkeys(_texts(value), 0)
     if not isinstance(value, Mapping):
         raise ValueError("expected names of ports, or {name: number}")
     ports = {name(key): _count(number) for key, number in value.items()}
@@ -219,7 +219,7 @@ def _after(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list | tuple):
-        value = dict.fromkeys(value, "running")
+        value = dict.fromkeys(_texts(value), "running")
     if not isinstance(value, Mapping) or any(condition not in ("running", "succeeded") for condition in value.values()):
         raise ValueError("expected roles, each running or succeeded, like {ps: running}")
     return {name(key): str(condition) for key, condition in value.items()}

@@ -95,7 +95,8 @@ def spelled_out(data: Any, of: type[Any] = Job) -> Any:
 
 def by_name(shape: str, value: Any) -> Any:
     """Return the sections as a mapping by name; secrets may be a list of names."""
-    return dict.fromkeys(value) if shape == "secrets" and isinstance(value, list | tuple) else value
+    is_list = shape == "secrets" and isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    return dict.fromkeys(value) if is_list else value
 
 
 def _value(field: Any, value: Any) -> Any:
