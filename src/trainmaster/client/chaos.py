@@ -2,7 +2,7 @@
 
 A fault strikes one process or one task of the job. Those that need its processes work where these are on this machine; the others go
 through the job's master, on every engine. A stopped process goes on after a while, and at the latest when the chaos ends; a filled disk is
-emptied then too. A cut link works again after its time, whether the chaos has ended or not.
+freed likewise. A cut link works again after its time, whether the chaos has ended or not.
 
 No network of the machine is touched, for which one would have to be root: a cut is of our own link, by the agent at its end, which neither
 reads nor writes. A disk is filled only where it is the job's own: a small file system, mounted within the state directory.

@@ -192,7 +192,7 @@ class Attempt:
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
         self._progress.reached(value, step)
-        self._progress.measured(metrics)  # all are reported each time, since a report may replace one that was not sent yet
+        self._progress.measured(metrics)  # all of them, since a report may replace one that was not sent yet
         fields = {"value": self._progress.value, "step": self._progress.step, "metrics": dict(self._progress.metrics)}
         self._report("progress", **{name: field for name, field in fields.items() if field not in (None, {})})
 

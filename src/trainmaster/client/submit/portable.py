@@ -8,8 +8,9 @@ folder. To prove that the copy is whole, it is run, and the files that it has lo
 OpenSSL) are the nodes' own, so these must be of the submitter's platform.
 
 The standard library is one file, `pythonXY.zip`, where CPython looks for it first (as in Windows' embeddable Python): a NodeManager without
-Hadoop's native library starts a `chmod` for each file that it unpacks, which took 20 s for the 2,800 files of a library as it is. The other
-files are `os.py`, by which CPython knows its own place, extension modules, and the few packages that look for files next to their own.
+Hadoop's native library starts a `chmod` for each file that it unpacks, which took 20 s for the 2,800 files of a library as it is. These
+stay outside it: `os.py`, by which CPython knows its own place, extension modules, and the few packages that look for files next to their
+own.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def follow(
             continue
         now = clock()
         alone = now if alone is None else alone
-        # Nobody is left to do what follows the end; there may be more output already.
+        # `nobody_left`: to do what follows the end. `has_more`: output that is there already.
         nobody_left = has_more = False
         try:
             has_more = yield from _with_output(stored.news())
@@ -258,7 +258,7 @@ class _Stored:
         return self._state is not None and closed(self._state)
 
     def news(self) -> Iterator[Facts]:
-        """Yield items that were not handed out yet. Output comes of the present attempts only; the rest follows at the end, or by the next master."""
+        """Yield new items. Output comes only from the present attempts; the rest follows at the end, or by the next master."""
         for line in self._read():
             if (fresh := self._seen.news({"event": json.loads(line)})) is not None:
                 yield fresh

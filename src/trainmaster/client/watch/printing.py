@@ -128,7 +128,7 @@ class Question:
         self._task, self._line, self._since = task, "", 0.0
 
     def is_asked(self, lines: Lines, now: float) -> bool:
-        """Return True where the task's last line is not whole, ends like a question or has not changed for a moment, and is not a progress bar."""
+        """Return True where the task's last line is unfinished, ends like a question or stays for a moment, and is not a progress bar."""
         line = lines.unfinished(self._task)
         if line != self._line:
             self._line, self._since = line, now
