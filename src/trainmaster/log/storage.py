@@ -433,7 +433,7 @@ def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bo
 
 
 def link(draft: str, full: str, data: bytes, mode: int = 0o600) -> bool:
-    """Give `draft`, which holds `data`, the name `full` too; return False where that exists. If several callers try at once, one gets True."""
+    """Give `draft`, which holds `data`, the name `full` too; return False where that exists. Only one of several callers gets True."""
     try:
         os.link(draft, full)
     except FileExistsError:
