@@ -80,7 +80,7 @@ class Generous:
 
 
 class Place:
-    """What a container of a cluster is for its master (`master.hosts.ContainerRuntime`)."""
+    """A container of a cluster as its master sees it (`master.hosts.ContainerRuntime`)."""
 
     address, port, begun_again, tokens = "127.0.0.1", 0, False, None
     agents: ClassVar[dict[str, Any]] = {}

@@ -2,10 +2,10 @@
 
     python benchmarks/checkpoint_memory.py [--runs 5]
 
-256 tensors of 4 MiB, warm: the slots of memory were made by the saves before. The stall is the time in `checkpoint.save`, its copy with
-one thread, as torch has; beside it the copy with two threads. The peer in the same run is `torch.save` to the same disk. Lost while
-storing: the steps of a training loop of one thread that run meanwhile, less as many steps at the median of those before and after; the peer
-is `torch.save` in a thread. That needs a core that is free: on a busy machine the figure is the others' noise.
+256 tensors of 4 MiB, warm: the slots of memory were made by the saves before. The stall is the time in `checkpoint.save`, its copy with one
+thread, as torch has; the copy with two threads is shown too. The peer in the same run is `torch.save` to the same disk. Lost while storing:
+the steps of a training loop of one thread that run meanwhile, less as many steps at the median of those before and after; the peer is
+`torch.save` in a thread. That needs a core that is free: on a busy machine the figure is the others' noise.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/elastic_cluster.py [--seeds 3] [--picture FILE.svg]
 
 Masters, agents, orders and events are the real ones, on a simulated clock (see `trainmaster.simulation`); slots are granted and taken back
-by the local engine's own rule (`engines.local.queue`). The peer is ElasticDL, whose published figures of the same settings stand beside
-ours: 6 slots and 2 jobs of 4, 24 and 2 of 13, 320 and 2 of 175, the second submitted 120 s after the first. A job is an amount of work,
+by the local engine's own rule (`engines.local.queue`). The peer is ElasticDL, whose published figures of the same settings are shown next
+to ours: 6 slots and 2 jobs of 4, 24 and 2 of 13, 320 and 2 of 175, the second submitted 120 s after the first. A job is an amount of work,
 cut into shards; a program takes 3 to 6 s from its container to its first record.
 
 Three ways: *gang*, all workers or none; *restarts*, an unmodified program whose group restarts from its checkpoint (a set each 20 s) with

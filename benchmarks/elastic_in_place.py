@@ -4,10 +4,10 @@
 
 Three and four ranks train a model of 10 MB over gloo (where there is a GPU: over NCCL), without any checkpoint. A step takes 50 ms, and
 more where two cores need it. One after another is killed by SIGKILL; its successor is forked from a warm template. The first time counts
-until each survivor has completed a step that it had not before, the second until all ranks have completed a step together, the third until
-the round's group was aborted in each survivor, because the dead one's agent reported its death. All processes read one clock. The notes
-tell how many groups came back, the most steps that one survivor did again after one kill, and whether the parameters of all ranks were
-equal after each step.
+until each survivor has completed a new step, the second until all ranks have completed a step together. The third counts until the round's
+group was aborted in each survivor, because the dead rank's agent reported its death. All processes read one clock. The notes tell how many
+groups came back, the most steps that one survivor did again after one kill, and whether the parameters of all ranks were equal after each
+step.
 
 The peer is torchft (`make peers`) with the same PyTorch, model and steps: a lighthouse, and a replica group of one process for each rank,
 which is started anew at once when it dies. Its times are as short as they were seen to work: heartbeats each 20 ms that count for 250 ms, a

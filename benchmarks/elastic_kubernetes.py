@@ -5,8 +5,8 @@
 The smallest of ElasticDL's settings on two nodes of three slots (an extended resource). A job learns the digits with PyTorch, from shards
 that its workers share; after each batch a worker waits, as it would for an accelerator. The second job is submitted when all of the first's
 workers have run for a quarter of its time. *elastic*: `replicas: {min: 2, max: 4}`; half of the first job's workers are of the high class,
-and so are all of the second's, which therefore gets the two slots that are free and those of the first job's other half. *gang*: four
-workers or none, all of one class. Pods have this machine's Python, so each worker's start includes `import torch` on the machine's cores.
+and all of the second's. So the second job gets the two free slots and those of the first job's other half. *gang*: four workers or none,
+all of one class. Pods have this machine's Python, so each worker's start includes `import torch` on the machine's cores.
 
 use         tasks whose program runs, of the slots that the jobs there were could have used, from the first submit to the last end
 held        the same of tasks that have a container: it leaves out how long a pod and PyTorch take to start

@@ -91,7 +91,7 @@ def replay_sqlite(folder: Path) -> int:
 
 
 def restart_ours(folder: Path) -> int:
-    """Load a state of 2 MB and read the tail behind it."""
+    """Load a state of 2 MB and read the tail after it."""
     state, reader = restart(storage_for(folder), "1")
     assert state is not None
     assert json.loads(state)

@@ -1,8 +1,8 @@
-"""What the figures share: one row a figure, with the spread of ours, of the peer, and of their ratio run by run.
+"""Shared code of the figures: one row a figure, with the spread of ours, of the peer, and of their ratio run by run.
 
 Peer and ours run in turn, so that both meet the machine as it is; each row keeps the load average that its script began
 with. Everything runs with compiled bytecode, in an environment that does not forbid it, with directories of its own for
-state, so that the jobs of whoever measures stay untouched.
+state, so that the jobs of the person who measures stay untouched.
 """
 
 from __future__ import annotations

@@ -3,16 +3,16 @@
     python benchmarks/goodput.py [--tasks 10000] [--days 5] [--quick]
 
 The master's turns, the agents' course and every order and event are the real ones, on a simulated clock. Programs are unmodified: each
-change stops all of them, and they begin again from their checkpoint. What it costs, and where that comes from:
+change stops all of them, and they begin again from their checkpoint. The costs of a change, and their sources:
 
 failures       419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 Herd of Models, table 5), scaled to the number of tasks
-detection      what the engine and the agents take here: an exit is told within 2 s
+detection      the time of the engine and the agents here: an exit is reported within 2 s
 replacement    3 minutes from a lost container to the next one
 start          30 s: programs, and collectives at that size (MegaScale, NSDI '24: under 30 s for more than 10,000 GPUs)
 checkpoint     a set each 5 minutes, 2 s of which stop training; what came after the last set is done again
 
-Goodput: the time of all tasks that went into steps which were kept, of all time of all tasks. Under the first table stand the same failures
-with other costs, on 1,000 tasks at the rate of the large job: what matters is how often the whole job stops, not how large it is.
+Goodput: the time of all tasks that went into steps which were kept, of all time of all tasks. The second table has the same failures with
+other costs, on 1,000 tasks at the rate of the large job: what matters is how often the whole job stops, not how large it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOOKS = 5.0  # s between two looks at what runs
 
 @frozen
 class Costs:
-    """What stops cost, in s."""
+    """The costs of a stop, in s."""
 
     replacement: float = 180.0
     start: float = 30.0
@@ -65,11 +65,11 @@ class SlowEngine(Engine):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._late: set[tuple[str, int]] = set()
-        self.world.calm = True  # nothing goes wrong but what strikes
+        self.world.calm = True  # nothing goes wrong except the failures of the run
 
 
 class Meter:
-    """What of the time was kept: it is credited when a checkpoint set is stored."""
+    """The part of the time that was kept: it is credited when a checkpoint set is stored."""
 
     def __init__(self, play: Play, tasks: int, costs: Costs) -> None:
         self.play, self.tasks, self.costs = play, tasks, costs

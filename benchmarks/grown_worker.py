@@ -104,7 +104,7 @@ def measured(runs: int, environ: Mapping[str, str], restart: str) -> tuple[list[
         (folder / "train.py").write_text(PROGRAM)
         role = {"command": [sys.executable, "train.py"], "replicas": {"min": 1, "max": 2}, "threads": 1, "workdir": "share",
                 "restart": restart, "resources": {"cores": 0.1}}  # fmt: skip
-        # It keeps to one worker until it is told: nothing grows by itself.
+        # It keeps to one worker until the order to grow: nothing grows by itself.
         job = {"name": "grown", "framework": "generic", "gang": restart == "group", "roles": {"worker": role}}
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
         name = tm("submit", "job.yaml", environ=environ, folder=folder).split()[-1].rpartition("/")[2]

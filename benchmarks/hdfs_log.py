@@ -1,7 +1,7 @@
 """The event log on HDFS: one open file whose batches are synced, beside an object put for each batch.
 
 Both write the same lines to the same HDFS, in turn: batches of 20 events that end in a barrier, each acknowledged before the next begins.
-The second is how the log lies on S3, and how it lay on HDFS if a file could not be left open. Run:
+The second is the form of the log on S3, and would be its form on HDFS if a file could not be left open. Run:
 
     python benchmarks/hdfs_log.py [--runs N] [--json]
 

@@ -4,9 +4,9 @@
 
 Both ask the same cluster, in turn, for two pods of the same size and image whose program prints the time; ours is `tm run`, from its exec,
 the peer `kubectl apply` of an indexed Job, from its exec. The peer's pods have the same init container as ours, with the same files to put
-together, and no master: its controller is the cluster's own. Of ours is told, too, what lies outside the starts of the two pods: from the
-exec to the pods' being there (as a watch tells it), and in each pod from its first process to the program's first instruction. Before the
-first run each has run, so that what is kept on the cluster (our runtime's Secrets are held by a job of the benchmark) is there.
+together, and no master: its controller is the cluster's own. For ours, two times outside the starts of the two pods are shown too: from the
+exec until the pods exist (as a watch reports it), and in each pod from its first process to the program's first instruction. Both have run
+once before the first run, so that what is kept on the cluster (our runtime's Secrets are held by a job of the benchmark) is there.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def peer(cluster: Cluster, environ: Mapping[str, str], folder: Path) -> Path:
 
 
 def first(text: str) -> list[tuple[float, float]]:
-    """Of each program when it began, and when the first process of its pod did; as `time.time` has it."""
+    """Return the start of each program, and of the first process of its pod, as `time.time` has it."""
     start = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     found = re.findall(r"first (\d+\.\d+) (\d+)", text)
     return [(float(now), start + int(ticks) / os.sysconf("SC_CLK_TCK")) for now, ticks in found]
@@ -113,8 +113,8 @@ def first(text: str) -> list[tuple[float, float]]:
 
 @attrs.frozen
 class Run:
-    """Seconds: to the later program's first instruction, to the command's end; and of ours to the pods' being there, and from there on in
-    a pod what its start is not.
+    """Seconds: `line` to the later program's first instruction, `whole` to the command's end. For ours also `asked` until the pods exist,
+    and `inside` from a pod's first process to its program.
     """
 
     line: float

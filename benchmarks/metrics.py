@@ -1,4 +1,4 @@
-"""What keeping metrics costs a master: processor time, memory, and bytes in the job's storage, for 3 tasks and for 1,000.
+"""The cost of keeping metrics for a master: processor time, memory, and bytes in the job's storage, for 3 tasks and for 1,000.
 
     python benchmarks/metrics.py [--runs 3]
 

@@ -3,7 +3,7 @@
     python benchmarks/pages.py [--runs 10]
 
 A page can be read when its parser is through and its first content is painted, by the browser's own clock. Readers come from the
-list of jobs, in the same tab. The job of three tasks runs; the one of 1,000, of which 100 attempts failed, is over. The peer is a small
+list of jobs, in the same tab. The job of three tasks runs; the one of 1,000 is over, and 100 of its attempts failed. The peer is a small
 picture from the same server: what the browser itself takes here, where it paints without a GPU. The 50 open pages are streams of
 server-sent events, which cost a server the same.
 """

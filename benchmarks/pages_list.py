@@ -32,7 +32,7 @@ NAMES = ("digits", "letters", "faces", "speech", "words")
 
 
 def make(root: Path, count: int) -> None:
-    """Make the storages of so many jobs, of which the last ones run."""
+    """Make the storages of so many jobs; the last ones run."""
     for number in range(count):
         name = NAMES[number % len(NAMES)]
         job = f"{name}-{number:06}".translate(str.maketrans("0189", "abcd"))

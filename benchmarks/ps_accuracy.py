@@ -1,4 +1,4 @@
-"""What a model reaches when two workers train it on a parameter server, beside one process alone: the AUC on data held out, by seed.
+"""The accuracy of a model that two workers train on a parameter server, beside one process alone: the AUC on data held out, by seed.
 
     python benchmarks/ps_accuracy.py [--runs 5]
 

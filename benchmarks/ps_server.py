@@ -49,7 +49,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def begun(folder: Path, addresses: list[str], index: int = 0, has_log: bool = True) -> subprocess.Popen[bytes]:
-    """Begin a server whose token and certificate lie in a folder."""
+    """Begin a server whose token and certificate are in a folder."""
     command = [sys.executable, "-m", "trainmaster.ps", "--index", str(index), "--servers", str(len(addresses))]
     command += ["--listen", addresses[index], "--leader", addresses[0], "--token-file", str(folder / "token")]
     command += ["--certificate", str(folder / "certificate.pem"), "--key", str(folder / "key.pem")]

@@ -1,17 +1,17 @@
-"""How training together grows with the workers: 1, 2, 4 and 8 of them on this machine, under `tm run` and beside it two peers, in turn.
+"""How training together grows with the workers: 1, 2, 4 and 8 of them on this machine, under `tm run` and two peers, in turn.
 
     [STEPS=40] [WORKERS=1,2,4,8] python benchmarks/scaling.py [--runs 3]
 
-A step computes for 100 ms and makes 25 MB of gradients in 25 layers, from the last to the first, which are added up over all workers while
+A step computes for 100 ms and makes 25 MB of gradients in 25 layers, from the last to the first. They are added up over all workers while
 the earlier layers are still computed: by PyTorch's DistributedDataParallel over gloo under `tm run` and under torchrun; under
 TensorFlowOnSpark, whose programs are TensorFlow's, by MultiWorkerMirroredStrategy (a ring over gRPC). The gradients are real; the computing
 is a pause (`time.sleep`), as for a processor that a GPU computes for: with it on the machine's own cores, what would be measured is how
 many of those there are. The adding up itself is done by these cores.
 
-A rate is in steps of one worker under the same launcher: 8 workers that are as fast as one alone make 8. What torchrun lacks there too is
-the collective's; what we lack more than it is our share of the loss. TensorFlowOnSpark's own figure is 6.1 on 8 machines (Inception, one
-GPU each, published in 2017). It is measured where `make peers frameworks spark` were run; a size that does not end within the limit, as
-eight TensorFlows on two cores may not, is left out and said.
+A rate is in steps of one worker under the same launcher: 8 workers that are as fast as one alone make 8. The loss that torchrun has too is
+the collective's; a larger loss of ours is our share. TensorFlowOnSpark's own figure is 6.1 on 8 machines (Inception, one GPU each,
+published in 2017). It is measured where `make peers frameworks spark` were run; a size that does not end within the limit, as eight
+TensorFlows on two cores may not, is left out and said.
 """
 
 from __future__ import annotations

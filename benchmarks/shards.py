@@ -5,9 +5,9 @@
 Ours: two processes that use `trainmaster.runtime` as programs do, over the agent's real Unix socket; agent's end and
 accounting share one more process, so the WebSocket between agent and master is not in it. A pair is one shard leased
 and reported as done. The peer in the same run: two processes that take items off a `multiprocessing` manager's queue
-and acknowledge each, two round trips a pair, which is what a plain Python work queue offers (it keeps no account of
-who holds what). ElasticDL cannot be run here as it is; the figure published for it is printed beside as a reference,
-not measured.
+and acknowledge each, two round trips a pair. A plain Python work queue offers that (it keeps no account of who holds
+what). ElasticDL cannot be run here as it is; the figure published for it is printed beside as a reference, not
+measured.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
     python benchmarks/spark_start.py [--runs 5]
 
-One standalone cluster. The executors are warm: of each way one turn comes before those that count, so that JVMs and Pythons run and have
+One standalone cluster. The executors are warm: each way has one turn before those that count, so that JVMs and Pythons run and have
 imported what they need. A start counts from the driver's call to the later one of the two first lines. `trainmaster.spark.run` forms a
 group for PyTorch, as TorchDistributor does; both run the same file, which imports nothing, and which is alone in the directory that
 `trainmaster.spark.run` brings along. The two TFClusters run the same function.
 
 An error counts from the moment before the function of a fed node raises it, or kills its own process, to the error of the driver's
-`train` or `shutdown`. Of a process killed by a signal, one second is the wait for Spark's word, since the loss of its executor is the
-better reason (`core.decide.limits.SOON`). TensorFlowOnSpark sees an error that was raised within a second; a process that is gone it
-misses until `feed_timeout` is over: 600 s by default, and for each of Spark's tries of a task. Here that is 20 s and one try.
+`train` or `shutdown`. If a process is killed by a signal, one second is the wait for Spark's word, since the loss of its executor is the
+better reason (`core.decide.limits.SOON`). TensorFlowOnSpark sees an error that was raised within a second; it misses a process that is gone
+until `feed_timeout` is over: 600 s by default, and for each of Spark's tries of a task. Here that is 20 s and one try.
 
 The peers are there after `make peers frameworks`.
 """

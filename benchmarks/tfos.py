@@ -7,7 +7,7 @@ from pathlib import Path
 
 import figures
 
-# What it needs beside TensorFlow, and what TorchDistributor needs beside PyTorch.
+# Packages that it needs beside TensorFlow, and that TorchDistributor needs beside PyTorch.
 _PACKAGES = ("tensorflowonspark", "pkg_resources", "setuptools", "pandas", "dateutil", "pytz", "six.py", "tzdata")
 MISSING = "TensorFlowOnSpark is not there: make peers frameworks"
 
@@ -15,7 +15,7 @@ MISSING = "TensorFlowOnSpark is not there: make peers frameworks"
 def environment(place: Path) -> dict[str, str]:
     """Return the variables by which drivers and executors have TensorFlowOnSpark; {} where it is not there. `place`: a directory for links.
 
-    Of the peers' environment they get these packages and no others: their versions are not TensorFlow's.
+    They get only these packages of the peers' environment: the versions of the others are not TensorFlow's.
     """
     packages = [path for name in _PACKAGES for path in figures.PEERS.parent.glob(f"lib/python3*/site-packages/{name}")]
     if len(packages) < len(_PACKAGES) or not (figures.BIN.parent / ".tensorflow").exists():

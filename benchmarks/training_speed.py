@@ -7,8 +7,8 @@ those of the others a model each; their rates are added up. torchrun starts any 
 with the variables of its rank and nothing said about threads. The peer of a row is the faster of the two in each run.
 
 A machine's own speed may go up and down by a third within seconds. So all launchers start their programs at once, and when all have warmed
-up, they train in turn, for some tenths of a second each, while the others sleep. What our own processes take away from programs runs in
-everyone's turns and is therefore counted by itself: their CPU time in all of these turns, as a share of the time of all cores.
+up, they train in turn, for some tenths of a second each, while the others sleep. Our own processes run in everyone's turns, so the time
+that they take away from programs is counted by itself: their CPU time in all of these turns, as a share of the time of all cores.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def rates(program: str, tasks: int, environ: Mapping[str, str]) -> tuple[dict[st
 
 
 def our_seconds(programs: Set[int]) -> dict[int, float]:
-    """CPU seconds of each process that `tm run` started and that is no program: the command, the master, the agents and what they start."""
+    """CPU seconds of each process that `tm run` started, without programs: the command, the master, the agents and what they start."""
     import psutil
 
     seconds = {}

@@ -1,4 +1,4 @@
-"""What keeping jobs alive takes: a sweep that finds nothing, which each command begins with, and the way to a new master.
+"""The cost of keeping jobs alive: a sweep that finds nothing, which each command begins with, and the way to a new master.
 
     python benchmarks/upkeep.py [--runs 5]
 

@@ -4,8 +4,8 @@
 
 Both ask the same cluster, in turn, for two containers of the same size whose program appends the time to a file; ours is `tm run`, from
 its exec, the peer Hadoop's `distributedshell.Client`, from the exec of its JVM. Before the first run each has run a few times, so that
-what is kept on the cluster (our runtime archive) is there, and the daemons' JVMs are warm. Beside it: the import of what submits, and the
-same in Python alone.
+what is kept on the cluster (our runtime archive) is there, and the daemons' JVMs are warm. Also measured: the import of what submits, and
+the same in Python alone.
 """
 
 from __future__ import annotations

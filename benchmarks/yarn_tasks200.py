@@ -2,13 +2,13 @@
 
     python benchmarks/yarn_tasks200.py [--runs 3]
 
-Two NodeManagers of this machine with room for all. What they need by themselves is measured in the same run: a master that does nothing
-else asks for 200 containers of the same size, and starts in each a shell that appends the time to a file, as our programs do; no agent, no
-file brought to the container. Ours: a job of 200 tasks, from the event `asked` to the last line of that file.
+Two NodeManagers of this machine with room for all. Their own time is measured in the same run: a master that does nothing else asks for 200
+containers of the same size, and starts in each a shell that appends the time to a file, as our programs do; no agent, no file brought to
+the container. Ours: a job of 200 tasks, from the event `asked` to the last line of that file.
 
 While the 200 programs run, the proportional set size of the master is read; then it is killed with -9. YARN starts the second attempt; the
-time from its process's start to the event that tells of the last agent's return is ours. So too with 50 tasks: of 200 agents each needs
-some 50 ms of a core then, which those of one machine of two cores have one after the other.
+time from its process's start to the event that tells of the last agent's return is ours. The same is measured with 50 tasks: each of 200
+agents needs some 50 ms of a core then, and on a machine of two cores they have these one after the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes docs/reference/ from the code: job keys, commands, variables, reasons, events, the Python API, REST, names of other systems.
 
-The text about a key, a command or a reason stands in the table that the program itself reads; these pages only lay it out. They are
-committed, so that links to them work in a clone. `--check` writes nothing: it fails where a page is not as the code is now.
+The text about a key, a command or a reason is in the table that the program itself reads; these pages only lay it out. They are committed,
+so that links to them work in a clone. `--check` writes nothing: it fails where a page is not as the code is now.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def code(text: object) -> str:
     return f"`{text}`" if str(text) else ""
 
 
-# What a value of each shape looks like; shapes that list their values, as "task | flat" does, say it themselves.
+# The form of a value of each shape; shapes that list their values, as "task | flat" does, say it themselves.
 SHAPES = {
     "after": "roles, each `running` or `succeeded`: `{ps: running}`; a list of names alone means running",
     "checkpoint": "its keys; or the path alone",
@@ -220,7 +220,7 @@ def events() -> str:
             "## Fields", "", "A field whose shape ends with `?` may be left out; times and durations are in seconds.", "",
             table(("type", "fields"), fields), "",
             "## Orders", "",
-            "The fields of the orders to agents, of which `ordered` is the record. An agent ignores fields that it does not know.", "",
+            "The fields of the orders to agents; the event `ordered` records an order. An agent ignores fields that it does not know.", "",
             table(("verb", "fields"), _fields(ORDERS)), "",
             "## Phases of an attempt", "", refused, "",
             table(("event", "from", "to"), phases), "",

@@ -1,7 +1,7 @@
 """Records a run of the digits example as a picture of a terminal: `python docs/record.py docs/run.svg`.
 
-The command runs on a terminal of its own; what it draws is replayed into a screen, of which the last moment with live rows and the end are
-kept, and written as SVG. Nothing in the picture is made up.
+The command runs on a terminal of its own; what it draws is replayed into a screen. The last moment with live rows and the end are kept, and
+written as SVG. Nothing in the picture is made up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def on_terminal(command: list[str], environment: dict[str, str]) -> str:
-    """What a command writes to a terminal of its own."""
+    """The bytes that a command writes to a terminal of its own."""
     ours, theirs = pty.openpty()
     import fcntl
     import struct

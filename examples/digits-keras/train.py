@@ -44,7 +44,7 @@ def summed(strategy, values):
 
 
 class Checkpoints:
-    """What training needs to go on: the model's and the optimizer's variables after so many epochs."""
+    """The state that training needs to go on: the model's and the optimizer's variables after so many epochs."""
 
     def __init__(self, directory, variables):
         self.directory, self.variables = directory, variables

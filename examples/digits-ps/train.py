@@ -1,6 +1,6 @@
 """Train on handwritten digits with TensorFlow's ParameterServerStrategy: one program, whose role TF_CONFIG tells.
 
-The parameters lie on the `ps`. The `chief` sends steps to the `worker`s, which take them asynchronously, each on rows
+The parameters are on the `ps`. The `chief` sends steps to the `worker`s, which take them asynchronously, each on rows
 of its own choice; after each epoch it writes a checkpoint. An `evaluator`, where there is one that sees the chief's
 checkpoints, reads the newest whenever there is one and says how well it does.
 """

@@ -3,8 +3,8 @@
     cat ../digits/data/train/*.csv | python train.py      # alone
     tm run job.yaml                                       # by Trainmaster, here or on a cluster
 
-Each worker learns a model of its own from the records it is given (several epochs of its part of the files, if the
-job says so), and says at the end how well it reads the held-out digits.
+Each worker learns a model of its own from its records (several epochs of its part of the files, if the job says so). At
+the end it says how well it reads the held-out digits.
 """
 
 import itertools

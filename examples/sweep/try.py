@@ -1,4 +1,4 @@
-"""Try one setting of a model on handwritten digits; which one is told by the task's index.
+"""Try one setting of a model on handwritten digits; the task's index chooses which one.
 
     TRAINMASTER_INDEX=1 python try.py
     tm run job.yaml              # all of them, as many at a time as there is room for

@@ -13,7 +13,7 @@
 | clicks | clicks on advertisements, by pairs of features | a seed | RecordIO | 26 ids and the label, 32 bits each |
 | sums | lines as "27+58=85" | a seed | text | a line |
 
-The same seed makes the same files. What the models reach on them says that the models learn what is in these data, no more.
+The same seed makes the same files. The results of the models show only that they learn what is in these data.
 """
 
 from __future__ import annotations

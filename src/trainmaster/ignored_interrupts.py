@@ -22,7 +22,7 @@ SOON = 0.01  # seconds, in which the callback is over
 def repeat_ignored(rearm: Callable[[], None] = lambda: None) -> Report:
     """Send each interrupt again whose exception was ignored, as often as it is; return `sys.unraisablehook` as it was.
 
-    `rearm` is called before it is sent. A timer of the process sends it: the command still forks, so there may be no thread.
+    `rearm` is called before it is sent. A timer of the process sends it: the command still forks, so a thread is not allowed.
     """
     report = sys.unraisablehook
 

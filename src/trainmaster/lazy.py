@@ -1,9 +1,9 @@
 """Load modules that a library imports for a rare case only when one of their attributes is first used.
 
-attrs builds twenty classes of validators, and imports `inspect` (and by it ast and dis) for signatures, asyncio imports TLS, websockets
-`importlib.metadata` (and by it email, zipfile and csv) to know its version while it is being developed, `urllib.request` (and by it
-http.client) to find a proxy, and protobuf the messages written in Python next to those in C. `subprocess` imports `locale`, `shutil` what
-unpacks, and `traceback` and `linecache` what shows source text. Together they are a fifth of what is imported before the first program
+attrs builds twenty classes of validators, and imports `inspect` (which imports ast and dis) for signatures. asyncio imports TLS. websockets
+imports `importlib.metadata` (with email, zipfile and csv) to know its version while it is being developed, and `urllib.request` (with
+http.client) to find a proxy. protobuf imports the messages written in Python next to those in C. `subprocess` imports `locale`, `shutil`
+what unpacks, and `traceback` and `linecache` what shows source text. Together they are a fifth of what is imported before the first program
 starts. `importlib.util.LazyLoader` would not do: until Python 3.12 the very statement `import` loads what it made lazy.
 """
 

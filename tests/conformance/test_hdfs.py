@@ -291,7 +291,7 @@ def no_conf(monkeypatch: pytest.MonkeyPatch) -> None:
     ("url", "words"),
     [
         ("hdfs:///data", "hdfs:/// names no NameNode, and HADOOP_CONF_DIR is not set"),
-        ("hdfs://ns1/data", "ns1 is no host that can be found, and no nameservice: HADOOP_CONF_DIR is not set"),
+        ("hdfs://ns1/data", "ns1 is neither a host that can be found nor a nameservice: HADOOP_CONF_DIR is not set"),
         ("hdfs://localhost:1/data", "localhost:1 cannot be reached: connection refused"),
     ],
 )

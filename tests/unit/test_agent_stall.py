@@ -281,7 +281,7 @@ OLDER = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")
 @pytest.mark.parametrize("python", [python for python in OLDER if python not in PYTHONS])
 def test_a_python_whose_stacks_cannot_be_read_is_named(python: str) -> None:
     lines = stacks_of(python, "import time; print('ready', flush=True); time.sleep(1000)")
-    assert lines[1:] in ([], ["  (its stacks cannot be read: its Python is none of 3.11, 3.12, 3.13)"])
+    assert lines[1:] in ([], ["  (its stacks cannot be read: its Python is not one of 3.11, 3.12, 3.13)"])
     version = Path(os.path.realpath(python)).name.removeprefix("python")
     assert len(lines) == 2 or int(version.partition(".")[2]) < 7, "_PyRuntime is there from 3.7 on"
 

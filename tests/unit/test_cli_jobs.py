@@ -282,7 +282,7 @@ def test_what_cannot_be_shipped_is_named(tmp_path: Path, home) -> None:
     (project / "data").symlink_to(tmp_path / "elsewhere")
     (project / "gone").symlink_to(tmp_path / "nothing")
     line = ["--set", "roles.worker.workdir=copy", *shell("ls")]
-    told = "not shipped, for they lead elsewhere or are no files: data, gone\n"
+    told = "not shipped, because they lead elsewhere or are not files: data, gone\n"
     assert told in tm("run", "--dry-run", *line, cwd=project).stdout
     done = tm("run", *line, cwd=project)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -527,8 +527,8 @@ def test_the_exit_status_may_be_the_programs_own(tmp_path: Path, home, text: str
 
 def test_acts_on_programs_are_refused_where_they_make_no_sense(held: str) -> None:
     refusals = {
-        ("kill", held, "worker:1", "--signal", "NOPE"): "error: 'NOPE' is no signal; its name is like USR1 or SIGTERM",
-        ("kill", held, "worker:1", "--signal", "99"): "error: '99' is no signal",
+        ("kill", held, "worker:1", "--signal", "NOPE"): "error: 'NOPE' is not a signal; a name is like USR1 or SIGTERM",
+        ("kill", held, "worker:1", "--signal", "99"): "error: '99' is not a signal",
         (
             "kill",
             held,

@@ -216,7 +216,7 @@ def test_a_storage_that_is_a_path_must_be_there(cluster: Cluster, tmp_path: Path
     def adapted(place: Path) -> str:
         return for_cluster.adapted(job_from({**KEYS, "storage": f"file://{place}"}), "yarn").storage
 
-    with pytest.raises(BadInput, match=f"{tmp_path}/mounted is no directory of this machine") as refused:
+    with pytest.raises(BadInput, match=f"{tmp_path}/mounted is not a directory of this machine") as refused:
         adapted(tmp_path / "mounted")
     assert (refused.value.place, refused.value.anchor) == (f"storage: file://{tmp_path}/mounted", "not-on-the-cluster")
     (tmp_path / "mounted").mkdir()

@@ -353,7 +353,7 @@ def test_a_sample_counts_once() -> None:
         (
             "worker:0.1",
             True,
-            "worker:0.1 is no task but one of the copies of the program of worker:0\n  name the task: worker:0",
+            "worker:0.1 is not a task but one of the copies of the program of worker:0\n  name the task: worker:0",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_every_value_has_its_line() -> None:
 
 def test_an_error_names_key_value_and_line() -> None:
     assert told(FILE) == (
-        "roles.worker.resources.memory: GiBs is no unit of size: use B, KB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)\n"
+        "roles.worker.resources.memory: GiBs is not a unit of size: use B, KB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)\n"
         "  roles.worker.resources.memory: 12GiBs   (job.yaml line 7)"
     )
 

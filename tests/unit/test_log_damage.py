@@ -50,13 +50,13 @@ def put(kind: str, line: bytes) -> Callable[[Records], object]:
 
 
 DAMAGES: list[tuple[Callable[[Records], object], str]] = [
-    (put("granted", b'{"v":"1.1","n":4,"at":10'), "is no event: '{\"v\":"),
-    (put("granted", b"\xff\xfe{}"), "is no event"),
-    (put("granted", b"null"), "is no event: 'null"),
-    (put("granted", b"[" * 100_000), "is no event"),
-    (change("granted", n="4"), "is no event"),
-    (change("granted", at="yesterday"), "is no event"),
-    (change("granted", type=["granted"]), "is no event"),
+    (put("granted", b'{"v":"1.1","n":4,"at":10'), "is not an event: '{\"v\":"),
+    (put("granted", b"\xff\xfe{}"), "is not an event"),
+    (put("granted", b"null"), "is not an event: 'null"),
+    (put("granted", b"[" * 100_000), "is not an event"),
+    (change("granted", n="4"), "is not an event"),
+    (change("granted", at="yesterday"), "is not an event"),
+    (change("granted", type=["granted"]), "is not an event"),
     (change("granted", task="worker:9"), "cannot follow: granted: KeyError('worker:9')"),
     (change("asked", tasks=7), "cannot follow: asked: tasks must be list, not 7"),
     (lambda records: records[at(records, "granted")].pop("task"), "cannot follow: granted: task is missing"),
@@ -105,7 +105,7 @@ def test_the_events_of_a_damaged_log_are_shown_as_far_as_they_are_events(
     assert ended("events", "test-aaaaaa") == 3
     captured = capsys.readouterr()
     assert "the job was submitted" in captured.out
-    assert "is no event: 'null" in captured.err
+    assert "is not an event: 'null" in captured.err
 
 
 def test_nothing_is_proven_from_a_damaged_log(home: Any, capsys: pytest.CaptureFixture[str]) -> None:

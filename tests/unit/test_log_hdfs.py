@@ -125,7 +125,9 @@ def test_a_url_means_who_the_configuration_says(tmp_path: Path, monkeypatch: pyt
     assert open_dfs("hdfs://ns1/a")[0].where == "ns1"
     assert open_dfs("hdfs://localhost/a")[0].where == "localhost:8020"
     assert open_dfs("hdfs://ns1/a")[0].umask == 0o027
-    with pytest.raises(BadInput, match=f"ns2 is no host that can be found, and no nameservice: {tmp_path} does not"):
+    with pytest.raises(
+        BadInput, match=f"ns2 is neither a host that can be found nor a nameservice: {tmp_path} does not"
+    ):
         open_dfs("hdfs://ns2/a")
 
 

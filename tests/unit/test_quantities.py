@@ -31,7 +31,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("12", "a size needs a unit: 12MiB or 12GiB?"), ("12GiBs", "GiBs is no unit of size"), ("much", "expected a size"),
+    [("12", "a size needs a unit: 12MiB or 12GiB?"), ("12GiBs", "GiBs is not a unit of size"), ("much", "expected a size"),
      ("", "expected a size"), ("1GiB 2MiB", "expected a size"), ("-1GiB", "expected a size"), ("1e3MB", "expected a size"),
      ("9000PiB", "larger than any machine"), ("infGiB", "expected a size"), ("²GiB", "expected a size")],
 )  # fmt: skip
@@ -51,7 +51,7 @@ def test_durations(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("30", "a duration needs a unit: 30s or 30m?"), ("5 parsecs", "parsecs is no unit of time"), ("soon", "expected a duration"),
+    [("30", "a duration needs a unit: 30s or 30m?"), ("5 parsecs", "parsecs is not a unit of time"), ("soon", "expected a duration"),
      ("", "expected a duration"), ("-5m", "expected a duration"), ("99999999w", "longer than 100 years"), ("9" * 400 + "s", "expected")],
 )  # fmt: skip
 def test_what_is_no_duration(text: str, told: str) -> None:

@@ -381,7 +381,7 @@ def test_a_team_reads_by_tokens_and_changes_nothing(place: Path, tmp_path: Path)
         (["--listen", "127.0.0.1:8470", "--user-header", "x-user"], "from known proxies alone"),
         (
             ["--listen", "127.0.0.1:8470", "--user-header", "x user", "--trust-proxy", "127.0.0.1"],
-            "is no name of a header",
+            "is not the name of a header",
         ),
         (["--listen", "127.0.0.1:8470", "--tokens", "/nothing"], "cannot be read"),
         (["--listen", "127.0.0.1:8470", "--tokens", "TOKENS", "--tls-cert", "x.pem"], "belong together"),

@@ -1,4 +1,4 @@
-"""What the census models share: the columns, their preprocessing by ElasticDL's layers, loss, optimizer, feed and metrics."""
+"""Shared code of the census models: the columns, their preprocessing by ElasticDL's layers, loss, optimizer, feed and metrics."""
 
 import keras
 import tensorflow as tf

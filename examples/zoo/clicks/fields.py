@@ -1,4 +1,4 @@
-"""What the click models share: 26 ids a record, their embeddings, loss, optimizer, feed and metrics.
+"""Shared code of the click models: 26 ids a record, their embeddings, loss, optimizer, feed and metrics.
 
 Give `--model_params "ids=1000000;dimension=16"` for tables of the size of Criteo's.
 """

@@ -1,6 +1,6 @@
 """A small GPT with PyTorch alone: a decoder on characters that learns to add, from lines as "27+58=85".
 
-The result is written backwards, units first, as people add. The loss counts what stands behind "=" alone.
+The result is written backwards, units first, as people add. The loss counts only the characters after "=".
 """
 
 import numpy as np

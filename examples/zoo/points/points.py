@@ -21,7 +21,7 @@ def optimizer(parameters):
 
 
 def feed(dataset, mode, metadata):
-    """Make pairs (features, label) of rows of text: x, y, label. What is predicted needs no label."""
+    """Make pairs (features, label) of rows of text: x, y, label. Rows for prediction need no label."""
 
     def parsed(row):
         point = [float(row[0]), float(row[1])]

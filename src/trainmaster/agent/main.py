@@ -17,8 +17,8 @@ token and secrets, so it is never on a command line or in a file.
     tokens                        of a secure cluster (`supervise.Tokens`; absent: there are none)
     master_pid                    of the master that begins us, where it is on this machine
     close_within                  s that the engine gives the agent after asking it to end
-    stay                          s without a master in which the end of a program is kept for the next one (absent: `patience`); 0: there
-                                  will be none
+    stay                          s without a master in which the end of a program is kept for the next one (absent: `patience`); 0: no
+                                  other master comes
     unmet                         s to wait for a master, where the container was begun before it (absent: the grace)
     log_end                       bytes of an attempt's log that are kept where no storage is reached and it ended well (absent: none)
     broken                        promises of the engine that the container breaks (`engines.promises`)

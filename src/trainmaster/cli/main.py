@@ -2,7 +2,7 @@
 
 A master needs imports that take longer than reading a job. So where the arguments look like a job's, what both need is loaded once, then
 the process that will be the master is forked, and gets ready while the command line is read. If there is no job after all, it ends with us.
-Of a job on a cluster, another process has ready what takes long (see `client.submit.ahead`).
+For a job on a cluster, another process prepares what takes long (see `client.submit.ahead`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`tm train`, `tm evaluate` and `tm predict`, and the same in an ElasticDL command line: `tm elasticdl train ...`.
 
-Their options are made from the table of ElasticDL's flags. What they describe is a job, which is submitted and watched as `tm run` does.
-An ElasticDL command line runs on Kubernetes unless `--engine` says otherwise, and returns once the job is submitted, as it did there; its
-flags may be shortened, and those of another of its commands are named and do nothing.
+Their options are made from the table of ElasticDL's flags. They describe a job, which is submitted and watched as `tm run` does. An
+ElasticDL command line runs on Kubernetes unless `--engine` says otherwise, and returns once the job is submitted, as in ElasticDL. Its
+flags may be shortened; those of another of its commands are named and do nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exit statuses of `tm`, but for those that a job's end or a signal gives."""
+"""The exit statuses of `tm`, except those that a job's end or a signal gives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`tm` after its beginning: finds the command, loads it alone, and turns every end into an exit status.
 
-Starting is fast because almost nothing is imported: the names and one-line descriptions of all commands stand in a table here, a
-command's own module is loaded when it is called, and what that needs beyond click is loaded where it is used.
+Starting is fast because almost nothing is imported: the names and one-line descriptions of all commands are in a table here. A command's
+own module is loaded when it is called; what that module needs beyond click is loaded where it is used.
 
 Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a fault of ours, 130 interrupted; 128 and a signal's number.
 """
@@ -152,7 +152,7 @@ def _parts(error: Exception) -> tuple[str, list[str], str, int]:
 
     if isinstance(error, TrainmasterError):
         return error.message, [line for line in (error.place, error.mend) if line], error.anchor, error.status
-    if isinstance(error, OSError) and error.errno in _FULL:  # a full disk, wherever it is, is no fault of ours
+    if isinstance(error, OSError) and error.errno in _FULL:  # a full disk, wherever it is, is not our fault
         from trainmaster.client.jobs.places import state_dir
         from trainmaster.log.storage import storage_failed
 

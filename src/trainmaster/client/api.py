@@ -240,8 +240,8 @@ def submit(
     `engine`: "local" is this machine, "yarn" the Hadoop cluster that HADOOP_CONF_DIR leads to, "kubernetes" the cluster of the kubeconfig,
     "spark" a running Spark application (`trainmaster.spark`).
 
-    A job that was submitted before under the same `idempotency_key` is returned instead of being started again, another job refused. What
-    `tm submit` warns of is a JobWarning here; where warnings are errors, nothing is started.
+    A job that was submitted before under the same `idempotency_key` is returned instead of being started again; a different job under that
+    key is refused. A warning of `tm submit` is a JobWarning here; where warnings are errors, nothing is started.
 
     `dry_run`: start nothing; return what `--dry-run --json` prints: the job as understood, what is asked of the engine, what is shipped.
     """

@@ -1,8 +1,8 @@
 """Do harm to a running job, to see that it survives: named faults, drawn from a seed.
 
 A fault strikes one process or one task of the job. Those that need its processes work where these are on this machine; the others go
-through the job's master, on every engine. What was stopped goes on after a while, and at the latest when the chaos ends; so does a disk
-that was filled. A link that was cut is whole again after its time, whether the chaos has ended or not.
+through the job's master, on every engine. A stopped process goes on after a while, and at the latest when the chaos ends; a filled disk is
+freed likewise. A cut link works again after its time, whether the chaos has ended or not.
 
 No network of the machine is touched, for which one would have to be root: a cut is of our own link, by the agent at its end, which neither
 reads nor writes. A disk is filled only where it is the job's own: a small file system, mounted within the state directory.
@@ -49,7 +49,7 @@ class Chaos:
     """
 
     def __init__(self, job: str, seed: int, lasting: float | None = None) -> None:
-        """Raises BadInput where `lasting` is no time that a fault can last."""
+        """Raises BadInput where `lasting` is not a time that a fault can last."""
         if lasting is not None and not 0 < lasting <= LONGEST:
             raise BadInput(
                 f"a fault lasts more than 0 s and at most {LONGEST:g} s: {lasting:g}", place="--lasting",

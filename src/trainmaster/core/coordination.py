@@ -8,11 +8,11 @@ still names on a new connection was not heard of, and is answered again.
 its process died, it timed out), and by one whose attempt is over.
 
 *A barrier* of a name is for the members of a group that have ranks; for those of a role without ranks, the members of that role. It opens
-when each living one of them waits at it, with all its copies. Living is who runs, and who is still to run for the first time. A member that
-is being stopped is neither waited for nor let through: where a whole group restarts, nobody is.
+when each living one of them waits at it, with all its copies. A member lives if it runs, or is still to run for the first time. A member
+that is being stopped is neither waited for nor let through: where a whole group restarts, nobody is.
 
-A new master answers nobody until each task whose program may run has told it of its waits, or is over. A lock is then held by whoever says
-so. Of barriers, agents say which *round* of each they have passed (`passed`) and had passed as each wait began (`after`): where some were
+A new master answers nobody until each task whose program may run has reported its waits, or is over. A lock is then held by the task that
+says so. For each barrier, agents say which *round* they have passed (`passed`) and had passed as each wait began (`after`): where some were
 let through a round and the message to others was lost, the others follow.
 """
 
@@ -71,7 +71,7 @@ class Coordination:
         joins = [row for row in named_rows if row[1] == RENDEZVOUS]
         present, passed = state.tasks[task], dict(message.get("passed") or {})
         if len(named_rows) > WAITS or not all(type(count) is int for count in passed.values()):
-            raise ValueError("too many waits, or a round that is no number")
+            raise ValueError("too many waits, or a round that is not a number")
         rounds = dict(message.get("rounds") or {})
         if not all(type(count) is int for count in rounds.values()):
             raise ValueError("a round is a number")

@@ -1,8 +1,8 @@
 """Hints to the user out of what was measured: resources that a job does not use, limits that it nearly reached, tasks that hold it up.
 
 A hint says what was seen, with figures, and which key of the job file to change. It speaks of a role, whose tasks ask for the same, and
-only of tasks that were measured for `LONG` seconds. Of memory the highest sample counts. Of cores and GPUs the mean counts, without the
-first `START` seconds: a program that imports and opens its data uses neither as it will.
+only of tasks that were measured for `LONG` seconds. For memory the highest sample counts. For cores and GPUs the mean counts, without the
+first `START` seconds: while a program imports and opens its data, its use is not yet typical.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ room each sample is a point. A series that is full merges neighbours: its interv
 life of a job stays visible, ever more coarsely, and the sum and the highest of all samples stay what they were.
 
 A gap is a time in which nothing was measured: the task's attempt had ended, or samples that come by themselves (`SAMPLED`) did not. It
-is kept as long as it is wider than the interval. What a program reports has no rhythm, so there only the end of an attempt makes a gap.
+is kept as long as it is wider than the interval. Reports of a program have no rhythm, so there only the end of an attempt makes a gap.
 
 A figure of a program that is not a number (a loss that is nan or infinite) is a point too; `nans` has its time. A point that is merged
 with it is one as well: a loss that became nan must not look like one that ended well.
@@ -176,7 +176,7 @@ class Store:
                 yield {"task": task, "name": name, **points.facts()}, points.content()
 
     def restore(self, facts: Mapping[str, Any], content: bytes) -> None:
-        """Take back a series. Raises ValueError, TypeError, KeyError where it is none."""
+        """Take back a series. Raises ValueError, TypeError, KeyError where it is not one."""
         task, name = facts["task"], facts["name"]
         if not isinstance(task, str) or not isinstance(name, str):
             raise ValueError("a series has a task and a name")
@@ -277,7 +277,7 @@ class Points:
         if not all(_is_figure(value) or math.isnan(value) for value in samples):
             raise ValueError("a series has samples that are not numbers")
         if not all(map(_is_figure, (*times, *counts, points.width, points.last))) or points.width < 0:
-            raise ValueError("a series has figures that are none")
+            raise ValueError("a series has times, counts or a width that are not numbers")
         if any(map(gt, times, times[1:])) or not all(counts):
             raise ValueError("the times of a series fall, or a point has no samples")
         return points

@@ -5,13 +5,13 @@ Each LOOK seconds at most there is a stimulus `Measured` with two kinds of figur
 *The pace of a task*: the seconds that it takes for a step or a shard; the median of its last INTERVALS reports, which are at least SPACING
 seconds apart. So a pause (a save, an evaluation) is one value among many, and a task that is silent is not measured: that is what stalls
 are for. The first WARM_UP seconds of an attempt do not count. In synchronous training all ranks step together, so their steps look alike;
-a program can tell the seconds that it works itself in a step, without its waiting, as the metric `step_time`, which is taken then, and
+a program can report the seconds that it works itself in a step, without its waiting, as the metric `step_time`. That is taken then, and
 compared only with that of others.
 
 *The rate of a role*: the work of all its members a second, over a window of `scale.every` (at least SHORTEST) in which no member came, left
-or restarted, and which begins half as long after the last of them did: programs begin slowly. Where only some tasks report, as rank 0 of a
-group often does for all, the others count as the average of those. Work is the metric `throughput` of a program that tells it (anything a
-second, its own part), else the shards of the tasks that report those done, else steps.
+or restarted. The window begins half its length after the last such change: programs begin slowly. Where only some tasks report, as rank 0
+of a group often does for all, the others count as the average of those. Work is the metric `throughput` of a program that reports it
+(anything a second, its own part), else the shards of the tasks that report those done, else steps.
 """
 
 from __future__ import annotations

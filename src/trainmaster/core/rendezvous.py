@@ -1,15 +1,15 @@
 """Rendezvous of programs that keep running while their peers come and go. Soft state, as barriers and locks are (`core.coordination`).
 
-The processes of a role meet at a name, and the master forms them into numbered *rounds*. Of each process its agent names one row: it waits
-for a round, or it is in one. A row of a process that joins anew is another row. So everything follows from the rows that there are:
+The processes of a role meet at a name, and the master forms them into numbered *rounds*. An agent names one row for each of its processes:
+the process waits for a round, or is in one. A process that joins anew has another row. So everything follows from the rows that there are:
 
 - A round is *whole* while each of its members is in it: as many rows name it as it has members. A row that its agent names no more, whose
-  agent is away or whose task is being stopped, does not count. Once a round is not whole it is over for good, and those who are in it are
-  told `broken`.
+  agent is away or whose task is being stopped, does not count. Once a round is not whole it is over for good, and those who are in it get
+  `broken`.
 - A member that joins anew breaks its round for the others, unless it says that all of them agreed to leave it (`agreed`).
-- While somebody waits and the newest round is whole, its members are told `wanted`: they agree to leave, and join anew.
+- While somebody waits and the newest round is whole, its members get `wanted`: they agree to leave, and join anew.
 - The next round opens when nobody is in the newest one any more, and the tasks that wait with all their copies are at least the role's
-  minimum. Of a task whose attempt was in a round before, copies without a row have ended, or come later: none is waited for. Where none of
+  minimum. If a task's attempt was in a round before, its copies without a row have ended, or come later: nobody waits for them. If none of
   those who wait was in the newest round, each task of the role whose program runs must wait: so the first round has all that began
   together, and those who are still being prepared come later.
 - Members that were in the newest round come first, in their order; the others follow by task and copy.
@@ -74,7 +74,7 @@ class Rendezvous:
     ) -> set[Place]:
         """Take in all rows of a task. Return the places that have changed.
 
-        `rounds`: the newest rounds that its attempt was in, by name: told on a new connection, so that no number comes twice.
+        `rounds`: the newest rounds that its attempt was in, by name: sent on a new connection, so that no number comes twice.
         `is_new`: on a new connection of the agent, which has the last word about what its programs heard. Raises ValueError or TypeError
         where a row is not of its form.
         """

@@ -3,10 +3,10 @@
 `State` has what is now; a `Timeline` has what was: who ran where and when. It is a fold of its own, made only where somebody looks at it.
 Times are in seconds since 1970, by the log's clock.
 
-It is a picture for readers, and nothing is decided by it. So it takes any log: of an event of an unknown type, or with wrong fields, it
-takes what it can and never raises; where a storage dropped events, it has a hole. It is bounded, whatever the job does: of the attempts
-that ended the oldest are forgotten, and of a kind of marks that has grown too many every second one is left out. `forgotten` and `counts`
-say how many there were.
+It is a picture for readers, and decides nothing. So it takes any log. From an event of an unknown type, or with wrong fields, it takes what
+it can and never raises; where a storage dropped events, it has a hole. It is bounded, whatever the job does: of the attempts that ended the
+oldest are forgotten, and of a kind of marks that has grown too many every second one is left out. `forgotten` and `counts` say how many
+there were.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Attempt:
     devices: list[Any] = attrs.field(factory=list)
     began: float | None = None  # its first event
     granted: float | None = None  # its container, where the attempt before did not leave it one
-    staging: float | None = None  # its agent was told to prepare
+    staging: float | None = None  # its agent got the order to prepare
     ready: float | None = None
     started: float | None = None  # the program
     exited: float | None = None  # the program ended well; outputs are stored and committed
@@ -247,7 +247,7 @@ class Timeline:
         self.forgotten += len(old)
 
     def _thin(self, kind: str) -> None:
-        """Leave out every second mark of a kind, but for its newest."""
+        """Leave out every second mark of a kind, except its newest."""
         kept, is_left_out = [], self._kept[kind] % 2 == 0
         for mark in self.marks:
             if mark.kind == kind:

@@ -1,4 +1,4 @@
-"""Frameworks by name: how a program is told about its peers.
+"""Frameworks by name: how a program learns of its peers.
 
 The module `frameworks/<name>.py` is the framework `<name>`; another distribution adds one as an entry point of the
 group `trainmaster.frameworks`, which is a module (or an object) that satisfies `contract.Framework`. Nothing is

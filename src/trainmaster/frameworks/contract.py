@@ -21,10 +21,10 @@ from trainmaster.core.spec.job import Job, Role
 class Placement(Plain):
     """The environment of one task's programs.
 
-    `env` is for every copy, `copies` what each copy has beside it, in order of LOCAL_RANK (one entry a copy). `defaults` are set only where
-    the program's environment does not have them. `files` are written by the agent into a directory of the attempt, and `paths` are
-    variables that name such a file: variable -> file name. `store` is where the first program serves the others (host:port), which begin a
-    moment later where that saves them a wait; "" for the first one, and where there is none.
+    `env` is for every copy; `copies` has the other variables of each copy, in order of LOCAL_RANK (one entry a copy). `defaults` are set
+    only where the program's environment does not have them. `files` are written by the agent into a directory of the attempt, and `paths`
+    are variables that name such a file: variable -> file name. `store` is where the first program serves the others (host:port), which
+    begin a moment later where that saves them a wait; "" for the first one, and where there is none.
     """
 
     env: dict[str, str] = attrs.field(factory=dict)
@@ -45,7 +45,7 @@ class Framework(Protocol):
         ...
 
     def environment(self, formation: Formation, task: str) -> Placement:
-        """Return what the programs of `task` are told beside the variables that all frameworks have."""
+        """Return what the programs of `task` get besides the variables that all frameworks have."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 Rank 0 makes the store itself: TORCHELASTIC_USE_AGENT_STORE is not set, for it says that a launcher serves one at
 MASTER_PORT. Each generation has a new MASTER_PORT, so that nobody reads the addresses of the last one. Tasks that do
-not count have no rank and are not told of the store. The last variable yields to what the job or its submitter sets.
+not count have no rank, and do not learn of the store. The last variable yields to what the job or its submitter sets.
 """
 
 from __future__ import annotations

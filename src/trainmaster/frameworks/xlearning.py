@@ -1,6 +1,6 @@
-"""Programs written for XLearning, as `tm submit --xlearning` runs them: told of each other as they were there.
+"""Programs written for XLearning, as `tm submit --xlearning` runs them: they learn of each other as in XLearning.
 A chief is worker 0 with memory of its own. The job's annotation `xlearning.cluster` says who forms a cluster: `tensorflow` (all
-workers and ps; the evaluator is told of it), `pytorch` (told of by its variables too); without it all work alone.
+workers and ps; the evaluator only knows it), `pytorch` (with its variables too); without it all work alone.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def send_group(group: int, number: int) -> bool:
     kill(2) means everybody.
     """
     if group <= 1:
-        raise ValueError(f"{group} is no process group of a program")
+        raise ValueError(f"{group} is not the process group of a program")
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

@@ -66,7 +66,7 @@ OUTPUT = 8 * 1024 * 1024  # bytes of its programs' output
 TAIL = 256 * 1024  # bytes of one attempt's output
 SEGMENT = (
     256 * 1024
-)  # bytes in a file of events: events that snapshots cover are dropped file by file, but for each epoch's first
+)  # bytes in a file of events: events that snapshots cover are dropped file by file, except each epoch's first file
 _TIMEOUT = 15.0  # s of one try
 _PATIENCE = 10.0  # s of tries within one call; the caller tries again, and says what it waits for
 _ROUNDS = 10
@@ -436,7 +436,7 @@ def _parse_url(url: str) -> tuple[str, str, str]:
     place, _, job = url.removeprefix(SCHEME).partition("/")
     context, _, namespace = place.rpartition("@")
     if not url.startswith(SCHEME) or not namespace or not job or "/" in job:
-        problem = f"{url} is no storage in ConfigMaps"
+        problem = f"{url} is not a storage in ConfigMaps"
         raise BadInput(problem, place=url, mend=f"write {SCHEME}[CONTEXT@]NAMESPACE/JOB", anchor="storage-url")
     return unquote(context), namespace, job
 

@@ -266,7 +266,7 @@ def resolve(url: str) -> tuple[str, dict[str, str], dict[str, str] | None]:
         socket.getaddrinfo(authority, PORT)
     except OSError as error:
         raise BadInput(
-            f"{authority} is no host that can be found, and no nameservice: {reason}",
+            f"{authority} is neither a host that can be found nor a nameservice: {reason}",
             place=url,
             mend="set HADOOP_CONF_DIR to the directory of the cluster's hdfs-site.xml, or correct the URL",
             anchor="hadoop-conf",
@@ -299,7 +299,7 @@ def within(act: Callable[[], T], limit: float) -> T:
     def run() -> None:
         try:
             result = act()
-        except BaseException as error:  # noqa: BLE001  a panic of Rust is no Exception
+        except BaseException as error:  # noqa: BLE001  a panic of Rust is not an Exception
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -105,7 +105,7 @@ def signed(record: MasterRecord, token: str) -> bytes:
 
 
 def verified(content: bytes, token: str) -> MasterRecord:
-    """Return the record in `content`. Raises BadInput where it is no record, or has another's signature."""
+    """Return the record in `content`. Raises BadInput where it is not a record, or has another job's signature."""
     record = _parse_trusted(content, token)
     if record is None:
         raise BadInput(

@@ -3,9 +3,9 @@
 A place is a state directory, or any folder of a storage whose folders are jobs' storages.
 
 A job's *headline* is its line in a list: name, state, times. It comes from a few types of events alone, in the
-table `HEADLINES`; the others are told apart by a look at their bytes. `index.json` keeps the headlines with the
-number of the last event read, so the next look reads only newer events. The index is a cache: deleted, damaged or out
-of date, it is made again. Where it cannot be written beside the jobs, it is kept in a cache of the user.
+table `HEADLINES`; the others are recognized by a look at their bytes. `index.json` keeps the headlines with the number
+of the last event read, so the next look reads only newer events. The index is a cache: deleted, damaged or out of date,
+it is made again. Where it cannot be written beside the jobs, it is kept in a cache of the user.
 
 A job whose storage is elsewhere has a directory here all the same. A storage that cannot be reached is tried once per list,
 not once per job: each try may take long. The list shows the last known state of such a job. Commands that see the end of a job therefore

@@ -9,9 +9,8 @@ Objects are put whole and cannot be appended to. The log needs *exclusive* creat
 
 Some S3-compatible servers ignore the condition too, so the first `create` tries it out on an object of its own. Where
 the condition is ignored, a *claim* takes its place: a writer puts an object with a unique name beside the one to create,
-then lists; a writer that sees another claim withdraws. Of two, the later put comes before its writer's listing, so at most
-one wins (both may lose, and try the next name). The store must only show in a listing what was put before it. A claim
-stays beside the file that it won.
+then lists; a writer that sees another claim withdraws. The writer with the later put lists after both puts, so at most one wins (both may
+lose, and try the next name). The store must only show in a listing what was put before it. A claim stays beside the file that it won.
 """
 
 from __future__ import annotations

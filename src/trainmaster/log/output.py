@@ -5,10 +5,10 @@
 
 A *position* is the number of bytes that went into the log before. It does not change when older bytes are left out, so a reader goes on
 in one copy where it stopped in another: the agent's, the file, the pieces. The bytes left out are a *gap*: in a file it follows the first
-bytes, and the mark there says how large it is; between pieces their names say it. A reader whose position lies in a gap gets a mark of its
+bytes, and the mark there says how large it is; between pieces their names say it. A reader whose position is in a gap gets a mark of its
 own, `left_out` in its piece.
 
-The text of a piece stands for its bytes exactly: a byte that is no UTF-8 is a lone surrogate (PEP 383). `exact` gives the bytes back,
+The text of a piece stands for its bytes exactly: a byte that is not UTF-8 is a lone surrogate (PEP 383). `exact` gives the bytes back,
 `readable` the text that people read.
 """
 
@@ -72,7 +72,7 @@ class Gap:
         return cls() if first is None or match is None else cls(first, int(match[1]), match.end())
 
     def read(self, read: Read, position: int, size: int) -> tuple[int, bytes]:
-        """Read the file from `position` on. Return where the bytes begin (later, where the position lies in the gap), and the bytes."""
+        """Read the file from `position` on. Return where the bytes begin (later, where the position is in the gap), and the bytes."""
         if position < self.begin:
             return position, read(position, min(size, self.begin - position))
         begin = max(position, self.begin + self.size)
@@ -117,7 +117,7 @@ def exact(text: str) -> bytes:
 
 
 def readable(text: str) -> str:
-    """Return the text of a piece for people: a byte that is no UTF-8 is shown as U+FFFD."""
+    """Return the text of a piece for people: a byte that is not UTF-8 is shown as U+FFFD."""
     if text.isascii():
         return text
     return exact(text).decode("utf-8", "replace")

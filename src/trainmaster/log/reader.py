@@ -60,7 +60,7 @@ class Reader:
         self.refresh()
         if (batch := self._next()) or not self._gap:
             return batch
-        # A listing is no instant: a file may have grown after it was looked at, while the next one was begun.
+        # A listing takes time: a file may have grown after it was looked at, while the next one was begun.
         self.refresh()
         if (batch := self._next()) or not self._gap:
             return batch
@@ -202,7 +202,7 @@ def decoded(reader: Reader, batch: Batch, decode: Callable[[bytes], T]) -> Itera
     except TrainmasterError:
         raise
     except (ValueError, RecursionError) as error:
-        raise reader.damaged(f"line {n} is no event: {line[:80].decode(errors='replace')!r}") from error
+        raise reader.damaged(f"line {n} is not an event: {line[:80].decode(errors='replace')!r}") from error
 
 
 def _numbered_lines(data: bytes, at: int) -> tuple[list[bytes], bool]:

@@ -57,8 +57,8 @@ def replayed(storage: Storage) -> tuple[State, Reader]:
 
 
 def fold_batch(state: State, reader: Reader, batch: Batch) -> None:
-    """Fold a batch of lines into the state, but for those that it has. Raises StorageFailed at a line that is no event, or at an event that
-    cannot follow: then the state is of no use.
+    """Fold a batch of lines into the state, except those that it has. Raises StorageFailed at a line that is not an event, or at an event
+    that cannot follow: then the state is of no use.
     """
     new = attrs.evolve(
         batch, first=max(batch.first, state.n + 1), lines=batch.lines[max(0, state.n + 1 - batch.first) :]

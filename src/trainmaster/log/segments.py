@@ -58,7 +58,7 @@ def segments(storage: Storage) -> dict[int, list[Segment]]:
 
 
 def number(line: bytes) -> int:
-    """Return the number of a line, or -1 where it is no line of a log."""
+    """Return the number of a line, or -1 where it is not a line of a log."""
     if match := _NUMBER.match(line):  # as our own encoder writes it
         return int(match[1])
     try:

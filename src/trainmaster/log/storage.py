@@ -1,12 +1,11 @@
 """A storage keeps the log: one small Protocol over a directory of this machine, or any fsspec URL.
 
-Paths are relative, with "/" between their parts. A *folder* need not be made first. `create` makes a file that was not
-there, whole or not at all, and of several callers at once at most one gets True: epochs rely on that. `replace`
-swaps a whole file. Only a storage that `appends` gives out an `Appender`; objects cannot be appended to, so a log on them
-is many files, each put once.
+Paths are relative, with "/" between their parts. A *folder* need not be made first. `create` makes a file that was not there, whole or not
+at all. If several callers try at once, at most one gets True: epochs rely on that. `replace` swaps a whole file. Only a storage that
+`appends` gives out an `Appender`; objects cannot be appended to, so a log on them is many files, each put once.
 
-Every error of a storage is StorageFailed, made in `storage_failed` alone. A missing file is no error: reading it gives
-None.
+Every error of a storage is StorageFailed, made in `storage_failed` alone. A missing file is not an error: reading it
+gives None.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Storage(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def gone(self) -> bool:
-        """Tell whether the whole storage was deleted with the objects of its cluster; False where it is no object of a cluster."""
+        """Tell whether the whole storage was deleted with the objects of its cluster; False where it is not an object of a cluster."""
 
 
 def storage_for(place: str | Path) -> Storage:
@@ -434,7 +433,7 @@ def draft(full: str, data: bytes, opened: Callable[[str, int], int], durable: bo
 
 
 def link(draft: str, full: str, data: bytes, mode: int = 0o600) -> bool:
-    """Give `draft`, which holds `data`, the name `full` too; return False where that exists. Of several callers at once, one gets True."""
+    """Give `draft`, which holds `data`, the name `full` too; return False where that exists. Only one of several callers gets True."""
     try:
         os.link(draft, full)
     except FileExistsError:

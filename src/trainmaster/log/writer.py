@@ -70,7 +70,7 @@ class _FileWriter:
     def __init__(self, storage: Storage, epoch: int, last: int, segment_size: int) -> None:
         self.last = self.stable = last
         self._storage, self._epoch, self._segment_size = storage, epoch, segment_size
-        # Events are dropped file by file, but for each epoch's first file: so that one holds little more than the line that is needed.
+        # Events are dropped file by file, except each epoch's first file: so that one holds little more than the line that is needed.
         self._first, self._first_size = True, segment_size if storage.droppable is None else 1
         self._file: Appender | None = None
         self._path = ""

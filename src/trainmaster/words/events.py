@@ -1,7 +1,7 @@
 """Events in words, a line each, as `tm events` shows them.
 
-The words are those of the table `core.machine.events.EVENTS`; what stands in braces there is a field of the event, or one of
-`_DERIVED`, which says several fields in words.
+The words are those of the table `core.machine.events.EVENTS`; a name in braces there is a field of the event, or one of `_DERIVED`, which
+says several fields in words.
 """
 
 from __future__ import annotations

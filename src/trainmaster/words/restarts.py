@@ -1,8 +1,8 @@
 """Put failures into words while a job is watched: who failed by what, who starts again, and from where.
 
 A restart is decided at the first report of a failure, and its cause is settled some seconds later: where another failure proves to be the
-cause (the peer that was killed, not the one whose connection broke), a line says so then. The end of a task for good is told with the next
-event, for it is told only where the job goes on without the task: where the job ends by it, the job's last words tell it.
+cause (the peer that was killed, not the one whose connection broke), a line says so then. A task that ended for good is reported with the
+next event, and only where the job goes on without the task: where that end is the job's, the job's last words report it.
 """
 
 from __future__ import annotations

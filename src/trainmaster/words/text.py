@@ -103,7 +103,7 @@ def names(entries: Sequence[str]) -> str:
 
 def not_shipped(left_out: Sequence[str]) -> str:
     """Name the files of a job that its tasks will not have."""
-    return f"not shipped, for they lead elsewhere or are no files: {names(left_out)}"
+    return f"not shipped, because they lead elsewhere or are not files: {names(left_out)}"
 
 
 def task_rows(status: Mapping[str, Any]) -> list[str]:

@@ -192,7 +192,7 @@ class Attempt:
 
     def progressed(self, value: float | None, step: int | None, metrics: Mapping[str, Any]) -> None:
         self._progress.reached(value, step)
-        self._progress.measured(metrics)  # all are told each time, since a report may replace one that was not sent yet
+        self._progress.measured(metrics)  # all of them, since a report may replace one that was not sent yet
         fields = {"value": self._progress.value, "step": self._progress.step, "metrics": dict(self._progress.metrics)}
         self._report("progress", **{name: field for name, field in fields.items() if field not in (None, {})})
 
@@ -449,7 +449,7 @@ class Attempt:
         )  # fmt: skip
 
     def _withheld(self, launch: Launch) -> set[str]:
-        """Return the variables that the next attempt may be told otherwise: by its generation, and by us."""
+        """Return the variables that may differ in the next attempt: those of its generation, and ours."""
         by_generation = {*self._start["env"], *(name for copy in self._start["copies"] for name in copy)} - {
             *self._order["env"]
         }
@@ -654,7 +654,7 @@ class Attempt:
         self._report("ended", **fields)
 
     def _end_fields(self, failure: AttemptFailed, outcome: Outcome | None) -> dict[str, Any]:
-        """Return the fields of an end. A program's elapsed time counts to its own end, so that causes can be told from consequences."""
+        """Return the fields of an end. A program's elapsed time counts to its own end, which separates causes from consequences."""
         fields: dict[str, Any] = {"reason": failure.reason, "figures": failure.figures}
         if self._progress.best:
             fields["reached"] = dict(self._progress.best)

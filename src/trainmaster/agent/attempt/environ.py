@@ -1,10 +1,10 @@
 """Compose the environment of a program: its submitter's, then the job's, then the values that only the agent knows.
 
-A role's own variables, secret or not, override the whole job's and the secrets of every role. A framework's `defaults`, and what
-libraries are told of the network, yield to the submitter's own variables. PYTHONPATH gets one directory, appended last, which holds
-those packages of `trainmaster` alone that are made for programs. So no import of the program's changes its file, and a Trainmaster in the
-program's own Python takes precedence, because `trainmaster` is there a namespace without code of its own (PEP 420). ElasticDL's
-packages are in a second directory, which TRAINMASTER_ALIAS=elasticdl appends. They come before an ElasticDL that is installed.
+A role's own variables, secret or not, override the whole job's and the secrets of every role. The submitter's own variables override a
+framework's `defaults` and the settings of libraries for the network. PYTHONPATH gets one directory, appended last, which holds those
+packages of `trainmaster` alone that are made for programs. So every import of the program finds the same file as without us. A Trainmaster
+in the program's own Python takes precedence, because `trainmaster` in that directory is a namespace without code of its own (PEP 420).
+ElasticDL's packages are in a second directory, which TRAINMASTER_ALIAS=elasticdl appends. They come before an ElasticDL that is installed.
 """
 
 from __future__ import annotations

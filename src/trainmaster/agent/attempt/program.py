@@ -1,7 +1,7 @@
 """Start a program exactly as its user would, and end every process that it became.
 
-A *launch* is one or more copies of a command. Each copy gets its own session and process group, dies with the agent (PDEATHSIG, set
-before the program runs and checked against a parent already gone), holds only the descriptors 0, 1 and 2, and has its user's limits,
+A *launch* is one or more copies of a command. Each copy gets its own session and process group. It dies with the agent (PDEATHSIG, set
+before the program runs and checked against a parent already gone). It holds only the descriptors 0, 1 and 2, and has its user's limits,
 umask, signals and environment. A pipe that `exec` closes reports the errno of a command that cannot be executed.
 
 Only the thread that runs the loop forks; the child makes nothing but plain system calls until it has become the program.

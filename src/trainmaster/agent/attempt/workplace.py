@@ -5,8 +5,8 @@
 
 A task's own directory serves all its attempts in turn, but a file that one attempt leaves at an output's place would be committed as the
 next one's. So each attempt starts with the same content there as the first: mostly nothing, else files from the archive or from the role's
-`prepare` command, of which a copy is kept next to it, `.NAME.begun`. In a shared directory nothing is removed, and no link to a mounted
-input is made: the directory belongs to the user and to other jobs, and the program gets the path itself.
+`prepare` command. A copy of these files is kept next to the output's place, `.NAME.begun`. In a shared directory nothing is removed, and no
+link to a mounted input is made: the directory belongs to the user and to other jobs, and the program gets the path itself.
 
 Files that the framework needs (a list of peers, ...) go into a private folder of the attempt, or, where their names begin with "./", into
 the working directory. Variables may name `{files}`, `{cwd}`, `{work}` (the task's own directory, also where its working directory is the

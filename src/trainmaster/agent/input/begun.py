@@ -1,9 +1,9 @@
 """Know which shards the processes of a program were in the middle of when they ended.
 
 A process that reads shards shows the number of the one that it is in the middle of in a file without a name (`runtime.mark`). The agent
-opens that file when the process greets it, and reads it when the connection has closed. What is noted of each ended process is a row,
-[process, input, shard, elapsed]; `core.decide.poison` says which row accuses a shard. A process whose parent died before it, as the
-workers of a loader do with their program, was ended by that, so its shard is not noted.
+opens that file when the process greets it, and reads it when the connection has closed. The note about each ended process is a row,
+[process, input, shard, elapsed]; `core.decide.poison` says which row accuses a shard. A process whose parent died before it, as the workers
+of a loader do with their program, was ended by that, so its shard is not noted.
 """
 
 from __future__ import annotations

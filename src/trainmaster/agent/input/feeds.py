@@ -100,7 +100,7 @@ class Feeds:
                 owner.settle()
 
     def close(self) -> None:
-        """End the rings: the program has ended. What it read is reported; what it did not goes to others."""
+        """End the rings: the program has ended. Report the rows that it read; the others go to other programs."""
         for owner in self._owners.values():
             owner.has_changed = lambda: None
             owner.drain()

@@ -247,7 +247,7 @@ class Pool:
             rows = _rows(answer)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             if not isinstance(error, OSError):
-                log.error("shards of %s: the master's answer is none: %r", self.name, error)
+                log.error("shards of %s: the master's answer cannot be read: %r", self.name, error)
             self._done = {**reported, **self._done}
             self._back.update(back)
             self._reporting, self._taken = {}, False

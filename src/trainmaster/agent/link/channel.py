@@ -3,10 +3,10 @@
 The agent sends numbered reports (kept by `outbox`), requests for shards, pieces of log for followers, and samples, in this order of
 urgency; orders come back. An order or a welcome of an epoch below the highest seen is refused: another master has followed its master.
 
-The right to run a program is a lease. It lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered
-(the first is the hello), so anybody who waits longer than that without hearing of us knows that nothing of ours runs. An agent that was
-never welcomed runs nothing, and may wait longer where it was begun before its master. An agent whose program has ended runs nothing either.
-It looks for a master for `Link.stay`: if the agent ended, the end of the program would be lost with it, and the next master would run the
+The right to run a program is a lease. It lasts `grace` seconds of CLOCK_BOOTTIME from the *sending* of the last ping that was answered (the
+first is the hello). So anybody who waits longer than that without hearing of us knows that nothing of ours runs. An agent that was never
+welcomed runs nothing, and may wait longer where it was begun before its master. An agent whose program has ended runs nothing either. It
+looks for a master for `Link.stay`: if the agent ended, the end of the program would be lost with it, and the next master would run the
 program again.
 """
 

@@ -1,7 +1,7 @@
 """The outbox keeps numbered reports until the master has them durably, and sends them again after a reconnect.
 
-Of frequent reports only the newest counts (`progress`, `staging`, `uploading`, a warning of the same subject). One for each kind and
-attempt waits unnumbered, and at most one a second is sent. It gets its number when it is sent, so it never stands in the wrong order.
+Only the newest of the frequent reports counts (`progress`, `staging`, `uploading`, a warning of the same subject). One for each kind and
+attempt waits unnumbered, and at most one a second is sent. It gets its number when it is sent, so it is never in the wrong order.
 
 So little is kept, however long the master does not answer and whatever a program does: each attempt goes through few steps, checkpoint
 sets and saves are far apart, and a report of done shards waits for its acknowledgement before the next one of the same input.

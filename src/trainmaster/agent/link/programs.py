@@ -80,7 +80,7 @@ class Garbage(ValueError):
 class Credentials(NamedTuple):
     """How the job's parameter servers and their workers know each other.
 
-    `token`: the job's, which no program is told. `certificate`: PEM; "" where the job is on one machine. `key`: of the certificate, PEM; ""
+    `token`: the job's, which no program gets. `certificate`: PEM; "" where the job is on one machine. `key`: of the certificate, PEM; ""
     but in a role with a port `ps`.
     """
 

@@ -1,11 +1,11 @@
 """Carry the waits of programs at barriers, for locks and at rendezvous between their connections and the master (`core.coordination`).
 
 A wait lives as long as its connection: the runtime opens one for each, and the end of the process closes it. So a lock is let go, and a
-wait given up, by closing. The master is told all waits of the attempt at each change, and again on each new channel, there with the rounds
-of barriers that the attempt has passed. It answers by a push.
+wait given up, by closing. The agent reports all waits of the attempt to the master at each change. It reports them again on each new
+channel, there with the rounds of barriers that the attempt has passed. The master answers by a push.
 
 A process stays at a rendezvous by one connection, over which it joins again and again; each time is another row. A row has the last round
-that the process was in, with its size and its rank there. On each new channel the master is told the newest rounds of the attempt too.
+that the process was in, with its size and its rank there. On each new channel the master gets the newest rounds of the attempt too.
 """
 
 from __future__ import annotations

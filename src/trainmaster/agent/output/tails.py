@@ -82,7 +82,7 @@ class Tails:
                             await self._kept.wait()
         if not self._due:
             return ""
-        return f"the end of the log could not be told within {within:.0f} s: the master has not kept it"
+        return f"the end of the log could not be handed over within {within:.0f} s: the master has not kept it"
 
     def clear(self) -> None:
         """Do nothing: the spools are removed with the container."""

@@ -3,8 +3,8 @@
 A template is made once the running attempt has made progress, or has run for some seconds, and a core is idle. On a machine whose cores
 are all used it is made once the attempt is old: a short training would lose more by its imports than by a death. One for a program that has
 not run here yet does the imports that it surely does, and gives way to one that does more, once the program has shown those. It serves all
-later attempts of the same command in the same directory and environment, without the variables that an attempt is told anew (`withheld`).
-Where another variable has changed, the attempt starts cold and a new template is made beside it.
+later attempts of the same command in the same directory and environment, without the variables that each attempt gets anew (`withheld`).
+Where another variable has changed, the attempt starts cold and a new template is made meanwhile.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Keeper:
         """Make a template for a program that has not run here. Return why there is none, "" where there is one."""
         command = programs.python_command(launch.command)
         if command is None:
-            return "what runs is no plain Python program"
+            return "the command is not a plain Python program"
         if self._template is None:
             self._is_guess, self._why = True, ""
             expected = _Running(launch, command, withheld, 0, room, is_summed, lambda: True)

@@ -1,8 +1,8 @@
 """The programs that can have a template: those that a plain `python script.py` or `python -m module` runs.
 
-A command that is text counts where a shell would do nothing with it but execute it. Whether the interpreter is the one on PATH, and not a
-script that starts another, is seen from the running program: its executable, and the environment that it began with. Of a shell that waits
-for the program, the program is the only child; a warm start does without the shell.
+A command that is text counts where a shell would do nothing with it but execute it. The running program's executable, and the environment
+that it began with, show whether the interpreter is the one on PATH or a script that starts another. A shell that waits for the program has
+the program as its only child; a warm start does without the shell.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PythonCommand(Plain):
 
 
 def python_command(command: Sequence[str] | str) -> PythonCommand | None:
-    """Return what the command runs, or None where it is no plain `python script.py` or `python -m module`."""
+    """Return what the command runs, or None where it is not a plain `python script.py` or `python -m module`."""
     if isinstance(command, str):
         if not _PLAIN.fullmatch(command.strip()):
             return None
@@ -60,7 +60,7 @@ def python_command(command: Sequence[str] | str) -> PythonCommand | None:
 
 
 def oddity(pid: int, command: PythonCommand, environ: Mapping[str, str], cwd: str) -> str:
-    """Return how the running program differs from one that the interpreter on PATH runs as it was told to; "" where it does not."""
+    """Return how the running program differs from one that the interpreter on PATH runs by this command; "" where it does not."""
     try:
         executable = os.path.realpath(f"/proc/{pid}/exe", strict=True)
         with open(f"/proc/{pid}/environ", "rb") as file:

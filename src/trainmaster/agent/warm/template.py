@@ -1,9 +1,9 @@
 """The agent's side of one template: start it, fill it, fork it, end it. `inside.sitecustomize` is the other side, and has the protocol.
 
-A fork of a template is the agent's own child, for its parent has ended. It waits until it is told to be the program, and ends by itself
-where the agent no longer holds its socket. One fork, the spare, is made ahead of its use: two forks of a process that has imported PyTorch
-take some 90 ms. Template and spare are among the children that the agent starts for itself (`host.children`), so neither samples nor sweeps
-of a program see them. Both die with the agent.
+A fork of a template is the agent's own child, for its parent has ended. It waits for the order to be the program, and ends by itself where
+the agent no longer holds its socket. One fork, the spare, is made ahead of its use: two forks of a process that has imported PyTorch take
+some 90 ms. Template and spare are among the children that the agent starts for itself (`host.children`), so neither samples nor sweeps of a
+program see them. Both die with the agent.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Template:
             await _read(conversation)
             child = linux.look(pid)
             if child is None or child.parent != os.getpid():
-                raise TemplateLost("its fork is no child of the agent")
+                raise TemplateLost("its fork is not a child of the agent")
             copy = Copy(pid, self._command)
             copy.over.add_done_callback(lambda _: children.forget(pid))
             return _Fork(copy, conversation)

@@ -28,7 +28,7 @@ class Progress:
                 self.metrics[name] = figure
 
     def reached(self, value: float | None, step: int | None) -> None:
-        """Note the program's report of its progress. Metrics alone are none."""
+        """Note the program's report of its progress. Metrics alone do not count as progress."""
         self.progress += value is not None or step is not None
         self.value = value if value is not None else self.value
         self.step = step if step is not None else self.step

@@ -4,8 +4,8 @@
 interpreter's own tables are followed: `_PyRuntime`, found by its symbol in the executable or in libpython (elf(5)), its interpreters, their
 threads, and the frames of each. `LAYOUTS` has the offsets of their fields for each version (CPython's pycore_runtime.h, pycore_interp.h,
 pycore_frame.h, cpython/code.h and unicodeobject.h, compiled for 64 bits; micro versions do not change them). Builds without the lock of
-the interpreter have other offsets. The stacks of such a build, and of a version that is not in there, are not read. What is read may
-change meanwhile, and may lead anywhere: a thread is shown as far as its frames make sense, and every walk has an end.
+the interpreter have other offsets. The stacks of such a build, and of a version that is not in there, are not read. Memory may change while
+it is read, and may lead anywhere: a thread is shown as far as its frames make sense, and every walk has an end.
 
 The reader may wait as long as the process does: for a file of the interpreter on a disk that hangs, or for the lock of its memory.
 """
@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 
 class NoPython(Unreadable):
-    """The process is no Python."""
+    """The process is not a Python interpreter."""
 
 
 @attrs.frozen(slots=True)
@@ -119,7 +119,7 @@ def _interpreter(pid: int, memory: _Memory) -> tuple[Layout, int]:
     number = memory.number(version) if version else 0  # a symbol from 3.11 on
     layout = LAYOUTS.get((number >> 24 & 255, number >> 16 & 255))
     if layout is None:
-        raise Unreadable(f"its Python is none of {', '.join(f'{major}.{minor}' for major, minor in LAYOUTS)}")
+        raise Unreadable(f"its Python is not one of {', '.join(f'{major}.{minor}' for major, minor in LAYOUTS)}")
     if memory.read(runtime, 8) == _COOKIE and memory.number(runtime + 16):
         raise Unreadable("its Python is a free-threaded build")
     return layout, memory.number(runtime + layout.interpreters)

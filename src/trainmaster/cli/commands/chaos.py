@@ -41,9 +41,9 @@ def command(
     """Let faults happen to JOB while it runs: processes die, stop for a while, or are slow; links are cut, disks fill up; tasks are ended;
     elastic roles change size.
 
-    The same seed gives the same order of faults. What was stopped goes on at the latest when this ends, by Ctrl-C too. A cut is of the link
-    between an agent and the master alone, by the agent: no network of the machine is touched. A disk is filled only where the job's
-    directory is on a small file system of its own (at most 1 GiB, mounted within the state directory).
+    The same seed gives the same order of faults. A stopped process goes on at the latest when this command ends, by Ctrl-C too. A cut
+    affects only the link between an agent and the master, and the agent makes it: no network of the machine is touched. A disk is filled
+    only where the job's directory is on a small file system of its own (at most 1 GiB, mounted within the state directory).
     """
     import random
 

@@ -14,7 +14,7 @@ from trainmaster.cli.options.given import job_argument, json_option, print_json,
 def command(job: str, directory: str | None) -> None:
     """Write JOB's pages, logs, events and samples into DIRECTORY (default: its id), whose index.html opens in any browser.
 
-    What cannot be read is named, and the rest written.
+    Parts that cannot be read are named, and the rest is written.
     """
     import asyncio
     from pathlib import Path

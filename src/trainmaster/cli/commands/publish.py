@@ -27,7 +27,9 @@ def command(job: str, otlp: str | None, mlflow: str | None, experiment: str, out
     if otlp is None and mlflow is None:
         raise click.UsageError("say where to: --otlp URL, --mlflow URI, or both", click.get_current_context())
     if otlp is not None and not otlp.startswith(("http://", "https://")):
-        raise click.UsageError(f"--otlp {otlp} is no address like http://localhost:4318", click.get_current_context())
+        raise click.UsageError(
+            f"--otlp {otlp} is not an address like http://localhost:4318", click.get_current_context()
+        )
     past, published, runs = Past(job), {}, None
     if mlflow is not None:
         from trainmaster.integrations.mlflow_runs import Runs

@@ -22,7 +22,7 @@ def command(job: str | None) -> None:
 
     if not sys.stdout.isatty():
         raise BadInput(
-            "tm top draws on a terminal, and this is none",
+            "tm top needs a terminal to draw on, and stdout is not one",
             mend="programs read tm status JOB --json",
             anchor="no-terminal",
         )

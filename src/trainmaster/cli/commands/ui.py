@@ -16,7 +16,7 @@ FILE = click.Path(dir_okay=False)
 @click.option("--port", type=click.IntRange(1, 65535), help="the port of 127.0.0.1; else 8470, or the next free one")
 @click.option("--no-browser", is_flag=True, help="print the address, and open no browser")
 @click.option(
-    "--jobs", "place", metavar="URL", default="", help="the jobs whose storages lie there; else those of this machine"
+    "--jobs", "place", metavar="URL", default="", help="the jobs whose storages are at URL; else those of this machine"
 )
 @click.option("--listen", metavar="HOST:PORT", default="", help="serve a team, which may read and change nothing")
 @click.option("--tls-cert", type=FILE, default="", help="of --listen: the certificate, as PEM")

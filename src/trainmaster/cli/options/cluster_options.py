@@ -22,7 +22,7 @@ OPTIONS = (
     click.option("--queue", "queues", type=Pair("NAME=PERCENT", float), multiple=True, help="hadoop: a queue and its share; all make 100"),
     click.option("--label", "labels", type=Pair("NODE=LABEL"), multiple=True, help="hadoop: the label of a node, by its number from 1"),
     click.option("--kerberos", is_flag=False, flag_value="authentication", type=_PROTECTIONS, help="hadoop: with its own Kerberos"),
-    click.option("--ha", "high_availability", **_SWITCH, help="hadoop: two ResourceManagers, of which one stands by"),
+    click.option("--ha", "high_availability", **_SWITCH, help="hadoop: two ResourceManagers, one of them in standby"),
     click.option("--node-expiry", type=Time(), help="hadoop, spark: silence after which a node is lost  [default: 30s]"),
     click.option("--master-expiry", type=Time(), help="hadoop: silence after which a master is lost  [default: 30s]"),
     click.option("--ticket-life", type=Time(), help="hadoop: of users' Kerberos tickets  [default: 1d]"),

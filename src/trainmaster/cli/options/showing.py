@@ -20,7 +20,7 @@ def output_options(function: F) -> F:
         click.option("--tasks", metavar="TASK", multiple=True, help="show the output of this task or role alone; may be repeated"),
         click.option("--quiet", is_flag=True, help="show no output of the programs"),
         click.option("--timestamps", is_flag=True, help="lead each line by the time at which it came here"),
-        click.option("--prefix/--no-prefix", default=None, help="lead lines by their task; default: but for one task on a pipe"),
+        click.option("--prefix/--no-prefix", default=None, help="lead lines by their task; default: except for one task on a pipe"),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -101,7 +101,7 @@ def _clusters(handle: Handle) -> Iterator[tuple[str, bool]]:
 
 
 def engine_of_application(text: str) -> str:
-    """Return the engine whose own tools call a job `text`; "" where it is none."""
+    """Return the engine whose own tools call a job `text`; "" where no engine's tools do."""
     for engine in registry.usable():
         pattern = engine.capabilities.application_id
         if pattern and re.fullmatch(pattern, text):

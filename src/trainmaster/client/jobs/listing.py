@@ -59,7 +59,7 @@ class _Listing(threading.Thread):
     def run(self) -> None:
         try:
             self._jobs = client_side(self.engine).find_jobs("")
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result is told
+        except Exception as error:  # noqa: BLE001 - `result` raises it for its caller
             self._error = error
 
     def result(self, waited: float) -> dict[str, str]:

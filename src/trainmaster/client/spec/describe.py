@@ -20,7 +20,7 @@ from trainmaster.engines.registry import DEFAULT
 from trainmaster.frameworks.launchers import OURS, set_by_launchers
 
 _PLAIN = ("job", "trainmaster")  # stems of job files that name nothing; their directory does
-_SCRIPT = re.compile(r"[\w./-]+\.[A-Za-z]\w*")  # the first argument of an interpreter that names a file; 0.5 is none
+_SCRIPT = re.compile(r"[\w./-]+\.[A-Za-z]\w*")  # the first argument of an interpreter that names a file; 0.5 does not
 _PROGRAMS = {".py": "python", ".sh": "sh"}
 _INTERPRETERS = ("python", "sh", "bash", "env", "perl", "node", "julia", "Rscript")
 

@@ -53,7 +53,7 @@ def activated(environment: Environment, base: Path, environ: Mapping[str, str]) 
         raise environment_error(
             key,
             str(root),
-            "it has no directory bin, so it is no environment",
+            "it has no directory bin, so it is not an environment",
             "name one made by conda, venv or their pack tools",
         )
     from trainmaster.agent.attempt.activation import activate

@@ -1,6 +1,6 @@
 """The keys of a job file as types, for checkers and editors: a misspelt key or a value of another kind is marked before anything runs.
 
-Nothing of this is imported while a program runs. What each key means, and its default, is in `core.spec.job`; a test compares the two.
+Nothing of this is imported while a program runs. The meaning of each key, and its default, is in `core.spec.job`; a test compares the two.
 Keys that Python reserves are written `from_` and `as_`. Sizes and durations are text: "2GiB", "30m".
 """
 

@@ -1,9 +1,9 @@
 """Secrets of a job: which of its variables must not be read by others, and their values at submit.
 
-A secret is a name without a value in `env`, an entry of `secrets`, a variable whose name says so, one whose value is a URL with a password,
-or one whose value holds that of another. Its value leaves the job before the job is written anywhere, and travels to the programs apart
-from it: on this machine from process to process, through memory and pipes alone. A name in a role's `env` is that role's alone, an entry
-of `secrets` is every role's; a role's own value goes before.
+A secret is a name without a value in `env`, an entry of `secrets`, or a variable whose name says so. A variable whose value is a URL with a
+password, or holds the value of another secret, is one too. The value leaves the job before the job is written anywhere, and travels to the
+programs apart from it: on this machine from process to process, through memory and pipes alone. A name in a role's `env` is that role's
+alone, an entry of `secrets` is every role's; a role's own value goes before.
 """
 
 from __future__ import annotations

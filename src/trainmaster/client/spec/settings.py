@@ -4,7 +4,7 @@
 
 The site file is /etc/trainmaster/config.yaml (or $TRAINMASTER_SITE), the user's is config.yaml in $XDG_CONFIG_HOME/trainmaster. Both hold
 keys of the job file. A variable TRAINMASTER_SET_<PATH> sets one key, the parts of its path joined by two underscores:
-TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in small letters, but for the names of variables, labels and annotations.
+TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in small letters, except the names of variables, labels and annotations.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An input that names files of this machine is put into the submitter's place on the cluster, by content (`inputs/<digest>`), before the
 job starts, and is read there; the same content is put there once. An output is committed to that place (`outputs/<number>/NAME`), and
-whoever follows the job to its end brings it here, to where the job file said, `_SUCCESS` last; then it is removed there. Of a job that
-did not succeed nothing is brought: its status says where its outputs lie.
+whoever follows the job to its end brings it here, to where the job file said, `_SUCCESS` last; then it is removed there. Nothing is brought
+of a job that did not succeed: its status says where its outputs are.
 
 The job's `site.json` notes what is carried; from then on the job has the URLs on the cluster.
 """
@@ -130,7 +130,7 @@ def bring_outputs(job: str, status: dict[str, Any]) -> dict[str, Any]:
 
 
 def bringing(job: str, items: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the items of `follow`, and bring the job's outputs before its end is told."""
+    """Yield the items of `follow`, and bring the job's outputs before its end is yielded."""
     for item in items:
         yield {**item, "end": bring_outputs(job, item["end"])} if "end" in item else item
 

@@ -1,4 +1,4 @@
-"""The files of a job's directory that its tasks get: by default all of them, but for what they get another way or never want.
+"""The files of a job's directory that its tasks get: by default all of them, except those that tasks get another way or never want.
 
 Left out are the places of the job's inputs and outputs, of its checkpoint and of its storage, what git ignores (`data.archives`), caches,
 and our own state: a job that is submitted from above it must not ship the logs of all jobs before it. Naming a place in `files` ships it.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.data.archives import Member
 
 LARGEST = 2 * 2**30  # bytes that are shipped without a question: more is data, not program
-MUCH = 100 * 2**20  # bytes from which on the submitter is told what they are
+MUCH = 100 * 2**20  # bytes from which on the submitter sees the largest ones
 _SHOWN = 5
 _MOST_OF_IT = 0.9  # of a folder's bytes: the one entry that has them is shown in the place of the folder
 

@@ -46,7 +46,7 @@ def _check_is_mounted(storage: str) -> None:
     path = local_path(storage)
     if path is not None and not os.path.isdir(path):
         raise BadInput(
-            f"{path} is no directory of this machine, and commands here read the job's events from it", place=f"storage: {storage}",
+            f"{path} is not a directory of this machine, and commands here read the job's events from it", place=f"storage: {storage}",
             mend="name a mounted directory that this machine shares with every node, or storage that all reach (hdfs://, s3://)",
             anchor="not-on-the-cluster",
         )  # fmt: skip

@@ -1,15 +1,16 @@
 """A Python that can be moved, with packages: what `environment.requirements` becomes on a cluster, whose nodes may have no Python at all.
 
-It is a copy of the interpreter that the submitter's programs would find, with its standard library and nothing of its packages, in which
-what is listed is installed; and of that one archive, `bin/` and `lib/` at its top, made once. CPython finds its library by its own place
-(getpath), so what ties a copy to the place of the original are two things: a libpython that the loader is told to look for there (`RPATH`,
-written anew: ld.so(8) has `$ORIGIN` for it), and scripts that name their interpreter by its path, which get one that looks beside itself.
-Whether the copy is whole is not guessed: it is run, and what it has loaded is looked at. The libraries of the system (libc, OpenSSL) are
-the nodes' own, so these must be of the submitter's platform.
+It is a copy of the interpreter that the submitter's programs would find, with its standard library and none of its packages; the listed
+packages are installed into the copy. The copy is made into one archive once, with `bin/` and `lib/` at its top. CPython finds its library
+by its own place (getpath). So only two things tie a copy to the place of the original. The loader looks there for libpython (`RPATH`, which
+is written anew with ld.so(8)'s `$ORIGIN`). Scripts name their interpreter by its path; they get a first line that looks in their own
+folder. To prove that the copy is whole, it is run, and the files that it has loaded are checked. The libraries of the system (libc,
+OpenSSL) are the nodes' own, so these must be of the submitter's platform.
 
 The standard library is one file, `pythonXY.zip`, where CPython looks for it first (as in Windows' embeddable Python): a NodeManager without
-Hadoop's native library starts a `chmod` for each file that it unpacks, which took 20 s for the 2,800 files of a library as it is. Beside it
-stay `os.py`, by which CPython knows its own place, extension modules, and the few packages that look for files beside themselves.
+Hadoop's native library starts a `chmod` for each file that it unpacks, which took 20 s for the 2,800 files of a library as it is. These
+stay outside it: `os.py`, by which CPython knows its own place, extension modules, and the few packages that look for files next to their
+own.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _install(requirements: Path, root: Path, environ: Mapping[str, str]) -> None
 
 
 def _loosen(root: Path) -> None:
-    """Have scripts find the interpreter beside them, wherever that is. (Debian's Python has them put into `local/bin`.)"""
+    """Have scripts find the interpreter in their own folder, wherever that is. (Debian's Python has them put into `local/bin`.)"""
     debian_bin = root / "local" / "bin"
     for script in debian_bin.iterdir() if debian_bin.is_dir() else ():
         script.rename(root / "bin" / script.name)

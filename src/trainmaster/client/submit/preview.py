@@ -66,8 +66,8 @@ def _files(job: Job, described: Job, base: Path) -> dict[str, Any]:
 
 
 def thread_shares(job: Job, engine: str) -> dict[str, Any]:
-    """Return role -> the fewest and the most threads of each of its programs when they first start with no other job beside them, whether
-    another job on this machine would make them fewer (`shared`), and the variables that say so, without those that the user has set.
+    """Return role -> the fewest (`min`) and the most (`max`) threads of each of its programs when they first start and no other job runs.
+    `shared`: another job on this machine would make them fewer. `variables`: those that say so, without those that the user has set.
     """
     from trainmaster.core.machine.ranks import copies
     from trainmaster.core.spec.threads import CORES, MACHINE, thread_count, thread_variables
@@ -111,7 +111,7 @@ def thread_lines(shares: dict[str, Any]) -> Iterator[str]:
             f"threads of each {role} program's libraries: {count}"
             + ("" if share["min"] == share["max"] else ", by how many of the job's tasks begin together")
             + (", fewer beside other jobs" if share["shared"] and share["max"] > 1 else "")
-            + (f", but for {', '.join(by_user)}, as you have set" if by_user else "")
+            + (f", except {', '.join(by_user)}, which you have set" if by_user else "")
         )
 
 

@@ -1,7 +1,7 @@
 """From a described job to a running master, in stages: place, check, ship, record, start.
 
-Everything that can be known to be wrong is said before anything is started. What a stage does depends on where the job will run: that part
-of it is the `Backend`'s.
+Everything that can be known to be wrong is said before anything is started. The work of a stage depends on where the job will run: that
+part of it is the `Backend`'s.
 
 A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`), its
 token, and what a resumed job needs of its submitter. Making the directory takes the id, and where somebody has it another one is drawn; a

@@ -1,8 +1,8 @@
-"""Keep room for readers. Whoever reaches the port can open connections, and each costs a descriptor.
+"""Keep room for readers. Anybody who reaches the port can open connections, and each costs a descriptor.
 
 A connection is *idle* while no request on it waits for its answer: it has sent nothing, a part of a request, or has its answer. An idle one
-is closed after some seconds, and before that where there is no room for a newcomer: the oldest first. Where none is idle, the newcomer's
-request is answered by 503.
+is closed after some seconds, and before that where there is no room for a newcomer: the oldest first. If no connection is idle, the
+newcomer's request is answered by 503.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def serve_user(
 
     codes = Codes(user_name(), tell)
     hosts = [f"{name}:{number}" for name in (LOOPBACK, "localhost")]
-    hint = "Open the address that stands in the terminal of tm ui, or put in the code at its end."
+    hint = "Open the address that tm ui printed in its terminal, or enter the code at the end of that address."
 
     def access(app: Any) -> Access:
         return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True, sessions=sessions)

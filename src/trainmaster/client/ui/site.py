@@ -123,7 +123,7 @@ class Site:
         await opened.pages(scope, receive, send)
 
     async def _opened(self, job: str) -> _Open:
-        """Return a job with its pages. Of several requests at once, one opens it."""
+        """Return a job with its pages. If several requests come at once, one opens it."""
         self._close_unused()
         opening = self._open.get(job)
         if opening is None:

@@ -54,7 +54,7 @@ def listening(
             "name both: --user-header NAME --trust-proxy ADDRESS",
         )
     if user_header and not re.fullmatch(r"[A-Za-z0-9-]+", user_header):
-        raise _refused(f"--user-header {user_header} is no name of a header", "write it like X-Forwarded-User")
+        raise _refused(f"--user-header {user_header} is not the name of a header", "write it like X-Forwarded-User")
     if not tokens and not user_header:
         raise _refused(
             "nobody is known who may read",
@@ -113,7 +113,7 @@ def _address(proxy: str) -> str:
     try:
         return str(ipaddress.ip_address(proxy))
     except ValueError:
-        raise _refused(f"--trust-proxy {proxy} is no address", "write it like 10.0.0.5") from None
+        raise _refused(f"--trust-proxy {proxy} is not an address", "write it like 10.0.0.5") from None
 
 
 def _refused(problem: str, mend: str) -> BadInput:

@@ -36,7 +36,7 @@ def live(job: str) -> Live | None:
         check_token(job_storage(job), token)
     except Damaged:  # a master answers, and will not know us
         raise
-    except OSError:  # no socket, nobody behind it, or no token: nothing to ask
+    except OSError:  # no socket, a socket that nobody serves, or no token: nothing to ask
         return None
     from trainmaster.client.watch.live import Live  # http.client takes its time, and a short job is over before
 

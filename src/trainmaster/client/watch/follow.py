@@ -1,7 +1,7 @@
 """A job's life as one stream, whoever is its master: `follow`.
 
-Items are {"event"}, {"status"}, {"log"} as they come, and {"end": status} last. The stream goes on over the death of a master: its
-successor is asked again, what was handed out before is left out (events by their number, output by the bytes printed before it), and where
+Items are {"event"}, {"status"}, {"log"} as they come, and {"end": status} last. The stream goes on over the death of a master. Its
+successor is asked again; items that were handed out before are left out (events by their number, output by the bytes printed before it). If
 the job ended in between, the rest comes from its storage, once what follows the end is done too. {"lost": seconds} says that no master
 answers at present.
 """
@@ -76,7 +76,7 @@ def follow(
             continue
         now = clock()
         alone = now if alone is None else alone
-        # Whether nobody is left to do what follows the end; whether there may be more output already.
+        # `nobody_left`: to do what follows the end. `has_more`: output that is there already.
         nobody_left = has_more = False
         try:
             has_more = yield from _with_output(stored.news())
@@ -210,7 +210,7 @@ def _relay(
 ) -> Generator[Facts, None, bool]:
     """Hand out the items of one master; returns whether the job ended. From the first event on: so the master sends each attempt's output.
 
-    Where the output lies on this machine, the master says only how far it has come: through the master, 56 MB/s were seen.
+    If the output is on this machine, the master says only how far it has come: through the master, 56 MB/s were seen.
     """
     heard = clock()
     try:
@@ -258,7 +258,7 @@ class _Stored:
         return self._state is not None and closed(self._state)
 
     def news(self) -> Iterator[Facts]:
-        """Yield what was not handed out yet. Of output that of the present attempts; the rest comes at the end, or by the next master."""
+        """Yield new items. Output comes only from the present attempts; the rest follows at the end, or by the next master."""
         for line in self._read():
             if (fresh := self._seen.news({"event": json.loads(line)})) is not None:
                 yield fresh

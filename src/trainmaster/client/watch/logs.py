@@ -145,7 +145,7 @@ def check_task(job: str, task: str, known: Collection[str], roles_too: bool = Fa
     owner = task.rpartition(".")[0]
     if owner in known:
         raise NotFound(
-            f"{task} is no task but one of the copies of the program of {owner}", mend=f"name the task: {owner}",
+            f"{task} is not a task but one of the copies of the program of {owner}", mend=f"name the task: {owner}",
             anchor="no-such-task",
         )  # fmt: skip
     near = _nearest_task(task, known, roles_too)
@@ -171,7 +171,7 @@ def _nearest_task(task: str, known: Collection[str], roles_too: bool) -> str:
 
 
 def for_people(piece: Facts) -> Facts:
-    """Return a piece whose text may be printed: bytes that are no UTF-8 are replaced."""
+    """Return a piece whose text may be printed: bytes that are not UTF-8 are replaced."""
     return {**piece, "data": readable(piece["data"])}
 
 

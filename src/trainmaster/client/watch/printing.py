@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainmaster.client.watch.watched import Watching
 
 LONGEST_QUESTION = 200  # characters
-STANDING = 0.3  # s after which the beginning of a line is no line on its way any more
+STANDING = 0.3  # s after which the beginning of a line is no longer taken for a line on its way
 AGAIN = 30.0  # s until the same words with other figures are said again, where nothing moves
 
 
@@ -128,7 +128,7 @@ class Question:
         self._task, self._line, self._since = task, "", 0.0
 
     def is_asked(self, lines: Lines, now: float) -> bool:
-        """Return True where the task's last line is not whole, and ends like a question or stands for a moment; and is no progress bar."""
+        """Return True where the task's last line is unfinished, ends like a question or stays for a moment, and is not a progress bar."""
         line = lines.unfinished(self._task)
         if line != self._line:
             self._line, self._since = line, now

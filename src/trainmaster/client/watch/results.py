@@ -59,9 +59,9 @@ class Reason(TypedDict):
 
 
 class Loss(TypedDict):
-    """Something that a job did not keep: what an attempt printed ("log"), a "checkpoint", with the newest set that was stored, "files"
-    `of` an output or of checkpoint sets, a "promise" of the engine that its cluster has not kept, a "shard" `of` an input, set aside after
-    the last of several attempts had failed on it, or the "work" that an attempt had done on so many `shards`.
+    """Something that a job did not keep: the "log" of an attempt; a "checkpoint", with the newest set that was stored; "files" `of` an
+    output or of checkpoint sets; a "promise" of the engine that its cluster has not kept; a "shard" `of` an input, set aside after the last
+    of several attempts had failed on it; or the "work" that an attempt had done on so many `shards`.
     """
 
     kind: str

@@ -1,8 +1,8 @@
 """Watching a job: every task's output as it comes, and above the prompt what each task does.
 
-Where stdout is no terminal it is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal it
-begins with one line that is written over, for a short job is over before a drawing library is loaded; after a moment live rows appear under
-the output: one line about the job, and one a task. Ours, above, are failures and what they lead to, and what a job waits for.
+If stdout is not a terminal the view is plain: the programs' lines on stdout, ours on stderr, and nothing is imported for it. On a terminal
+it begins with one line that is written over, for a short job is over before a drawing library is loaded. After a moment live rows appear
+under the output: one line about the job, and one a task. Our lines above them report failures, what they lead to, and what a job waits for.
 
 Watching changes nothing: whoever stops watching leaves the job running.
 """

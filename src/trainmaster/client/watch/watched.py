@@ -17,7 +17,7 @@ HISTORY = 8  # samples in a sparkline
 HEAD = ("TASK", "STATE", "PROGRESS", "CORES", "MEMORY", "GPU")
 COLOURS = {"cyan": 36, "magenta": 35, "yellow": 33, "green": 32, "blue": 34}  # of tasks; red is for failures
 _BARS = "▁▂▃▄▅▆▇█"
-_SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # told by samples; a new master has none yet
+_SAMPLED = ("cpu", "memory", "gpus", "progress", "step", "doing", "at")  # from samples; a new master has none yet
 
 
 class Watching:

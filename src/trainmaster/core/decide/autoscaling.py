@@ -7,8 +7,8 @@ at each size (`core.pace`). With R(n) for that of n members, the rules look at t
     share       the last members' share is what each of them brought, against what each of those before brought: with m < n members seen
                 before (the most that are at most CLEAR of n, else the next fewer), ((R(n) - R(m)) / (n - m)) / (R(m) / m). It is 1 where
                 all bring alike, 0 where the last brought nothing
-    give back   share < HALF, measured twice: it shrinks to as many as would do R(n) if each brought what each of m did, R(n) / (R(m) / m),
-                rounded up where that is clear, and not below m
+    give back   share < HALF, measured twice: it shrinks to R(n) / (R(m) / m). So many would do R(n) if each brought as much as each of
+                the m did. This is rounded up where that is clear, and not below m
     go back     a larger size was seen at which the last members' share was HALF or more, also against the present size: it grows to that
     grow        otherwise it doubles, to learn what more bring; but not while a larger size that was seen brought too little, for PAUSE
                 times `scale.every`, twice as long after each time that something was given back (up to 2 ** DOUBLINGS): the work of a

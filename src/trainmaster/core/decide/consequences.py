@@ -204,7 +204,7 @@ def _prefix(state: State, role: str) -> int:
 
 
 def _form(state: State, group: Group) -> list[Fact]:
-    """Form the group's next generation once all members are prepared, but for those that are over for good."""
+    """Form the group's next generation once all members are prepared, except those that are over for good."""
     single, whole = group.single, group.whole
     over = 0 if group_unit(group.number) in state.incidents else whole[ENDED] + whole[DONE]
     waiting = single[NEW] + single[STAGING] + sum(whole.values()) - whole[READY] - over
@@ -331,7 +331,7 @@ def _leaves_with_work(state: State) -> bool:
 
 
 def _independent(state: State, allowed: float) -> list[Fact]:
-    """End a job of independent tasks, of which the fraction `allowed` may fail."""
+    """End a job of independent tasks. The fraction `allowed` of them may fail."""
     tasks = sum(size for _, size in _counting(state))
     figures = {"failed": state.failures, "tasks": tasks}
     if state.failures > allowed * tasks:

@@ -154,7 +154,7 @@ def _holder(state: State, key: str, serial: int) -> Task | None:
 def _granted(state: State, grant: stimuli.Granted, now: float) -> list[Fact]:
     task = state.tasks.get(grant.task)
     if task is None or (task.hold == GRANTED and task.serial == grant.serial):
-        return []  # the engine told it twice
+        return []  # the engine reported it twice
     if not state.admits(grant.task, grant.serial):
         return [("stray", {"task": grant.task, "serial": grant.serial, "container": grant.container})]
     return [("granted", {"task": grant.task, "serial": grant.serial, "container": grant.container, "node": grant.node,

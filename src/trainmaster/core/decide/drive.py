@@ -1,7 +1,7 @@
 """Drive the whole core: stimuli in, events and actions out.
 
-`Drive` owns a state. The shell around it (a master, or a simulated one) hands it batches of stimuli, puts the events on the log, waits
-until they are durable where one is a barrier, and only then carries out the actions, each of which it reports back as `Did`.
+`Drive` owns a state. The shell around it (a master, or a simulated one) hands it batches of stimuli, puts the events on the log, and waits
+until they are durable where one is a barrier. Only then does it carry out the actions; it reports each back as `Did`.
 """
 
 from __future__ import annotations

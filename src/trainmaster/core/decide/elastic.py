@@ -1,8 +1,8 @@
 """Decide how the members of an elastic group come and go.
 
 A role with `replicas: {min, max}` begins with the containers that are there. For the tasks beyond those, its *spares*, containers are asked
-for all the time; a member that has lost its container is left out where the role's minimum allows that, and is a spare then. What a change
-costs depends on how the task restarts:
+for all the time; a member that has lost its container is left out where the role's minimum allows that, and is a spare then. The cost of a
+change depends on how the task restarts:
 
 - A task that restarts alone joins as soon as its agent is there, and is left out as soon as its container is gone. Nobody else notices.
 - In a gang that restarts together each change stops every program. Where the gang restarts anyway, it takes in the spares that are there,
@@ -12,8 +12,8 @@ costs depends on how the task restarts:
 
       cost        n members lose RESTART seconds each: their stop, their start, their collectives
       gain        k newcomers bring k s of work a second, until the job ends, or until its gang restarts anyway, when they would have come
-                  in for nothing. Nobody knows how long that is; the best guess is that a job which has run for t seconds, and restarted r
-                  times, goes on for t / (r + 1)
+                  in for nothing. Nobody knows how long that is. The best guess: a job that has run for t seconds, and restarted r times,
+                  goes on for t / (r + 1)
       so          it grows once k x t / (r + 1) >= WORTH x n x RESTART, and `scale.every` after the last change
       the work    that the programs have done since their last checkpoint is lost too. So where the job has a checkpoint, it grows within
                   CALM seconds of a stored set, when that is next to nothing. Where none comes (a program that writes it rarely, a store
@@ -24,8 +24,8 @@ costs depends on how the task restarts:
 
   Autoscaling that gives members back, and the replacement of a straggler, always wait for a set. They bring less than n members do, which
   pays for the lost work only where that is little against the job's age, and then a set came lately.
-  What a user asks for (`tm scale`) is done at once. Newcomers that arrive within GATHER seconds come in together. All programs wait for
-  the last one that begins, so newcomers have WARM_UP seconds for the imports of theirs before it stops any.
+  A user's `tm scale` is done at once. Newcomers that arrive within GATHER seconds come in together. All programs wait for the last one that
+  begins, so newcomers have WARM_UP seconds for the imports of theirs before it stops any.
 """
 
 from __future__ import annotations

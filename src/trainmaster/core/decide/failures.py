@@ -1,7 +1,7 @@
 """Charge a failure and decide what it leads to: restart at once, settle the cause afterwards.
 
-Restarts in a row back off where they follow quick failures, or are free. A program that somebody killed is no such failure once it has run
-for a moment, nor is one that a user asked us to end: these begin again at once, however often.
+Restarts in a row back off where they follow quick failures, or are free. A program that somebody killed after it had run for a moment is
+not such a failure. One that a user asked us to end is not one either. Both begin again at once, however often.
 
 When an attempt ends badly its unit restarts at once, charged by the first reported reason. Later reports within `SETTLE` seconds (the
 engine's word, the death of a peer that explains an error) may show another root cause; `settle` then corrects the budget. Where no
@@ -226,7 +226,7 @@ def _restart(state: State, task: Task, unit: Unit, cause: dict[str, Any], counts
 
 
 def _counted_by(reason: str) -> Sequence[str]:
-    """Return the counts that a restart for this reason adds to; none where a user ended the attempt, which is no failure at all."""
+    """Return the counts that a restart for this reason adds to; none where a user ended the attempt, which is not a failure."""
     if REASONS[reason].restart_costs:
         return ("spent", "quick", "total")
     return () if reason == "killed-by-user" else ("free",)
@@ -289,7 +289,7 @@ def _settlement(state: State, incident: Incident) -> list[Fact]:
     elif costs and not incident.costs and root["reason"] != "no-progress":
         counts = {name: count + 1 for name, count in counts.items()} | {"free": max(0, counts["free"] - 1)}
     if costs and is_from_outside(root["reason"], root["figures"]) and (root["elapsed"] or 0.0) >= QUICK_KILL:
-        counts["quick"] = min(1, counts["quick"])  # as if it had been told before the errors of its peers
+        counts["quick"] = min(1, counts["quick"])  # as if it had been reported before the errors of its peers
     fact = {"unit": incident.unit.text, "budget": budget_of(task).text, "cause": root, "costs": costs, **counts}
     return [("settled", fact), *shard_failure(state, root)]
 

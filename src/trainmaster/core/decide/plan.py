@@ -113,7 +113,7 @@ def _needs_container(state: State, task: Task) -> bool:
         return False
     if task.live:
         return True
-    if state.ending is not None:  # an agent stays until all are told to store their logs and leave
+    if state.ending is not None:  # an agent stays until all are ordered to store their logs and leave
         return task.hold == GRANTED and task.connected and not state.leaving
     group = state.groups[task.group]
     if task.final or not group.opened or task.resized or (task.is_spare and not task.grows):

@@ -7,10 +7,10 @@ one of these once its incident is settled, and then only where
 - the process that read the shard ended within `WINDOW` of the attempt's end, and before all others of the attempt that were reading;
 - it was in the middle of this shard alone.
 
-So a shard is accused by what was seen, never by a guess. What is not seen (the agent died too, a restarted master lost the note) accuses
-nothing: a shard may then be set aside later, or not at all. `inputs.NAME.poison` different attempts set it aside, with a barrier; leases
-see to it that these are of different tasks where there are others. Failures that are not settled yet count for leases (`pending`), and
-where they are enough the shard is withheld until they are: else another attempt, and its restart, would be spent on it.
+So a shard is accused by what was seen, never by a guess. A death that nobody saw (the agent died too, a restarted master lost the note)
+accuses nothing: a shard may then be set aside later, or not at all. `inputs.NAME.poison` different attempts set it aside, with a barrier;
+leases see to it that these are of different tasks where there are others. Failures that are not settled yet count for leases (`pending`),
+and where they are enough the shard is withheld until they are: else another attempt, and its restart, would be spent on it.
 """
 
 from __future__ import annotations

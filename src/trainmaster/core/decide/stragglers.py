@@ -1,12 +1,12 @@
 """Name the tasks that are much slower than their peers, and replace them where their role asks for that.
 
 A task's pace is the seconds that it takes for a step or a shard (`core.pace` says how it is measured, and of which tasks it cannot be). It
-is compared with the median over all tasks of its role that are measured in the same way, of which there must be LEAST: of two, nobody can
+is compared with the median over all tasks of its role that are measured in the same way. There must be LEAST of them: of two, nobody can
 say which is slow.
 
     straggling       once it takes SLOW times the median
     over             once it takes less than FINE times the median; or its attempt ends
-    replaced         where `stragglers: replace`: its attempt ends at once and begins anew in another container, at no cost. Of one group
+    replaced         where `stragglers: replace`: its attempt ends at once and begins anew in another container, at no cost. In one group
                      at most one task each APART seconds, since the others of a group that restarts together are stopped too; and where
                      there is a checkpoint, only within moments of a stored set
 

@@ -1,8 +1,8 @@
 """Apply events to the state: `fold(state, events)`, a table of small functions over one mutable state.
 
-Folding decides nothing. An event carries all that it means for the future, put there when it was decided, so that a replay of the log,
-by a later version or on another machine, gives the same state. Events of unknown types change only the position. Events of one decision
-count together or not at all: each but the last says how many follow (`rest`), and is held until they are there.
+Folding decides nothing. An event carries all that it means for the future, put there when it was decided. So a replay of the log gives the
+same state, also by a later version or on another machine. Events of unknown types change only the position. Events of one decision count
+together or not at all: each but the last says how many follow (`rest`), and is held until they are there.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _sized(state: State, data: Data, at: float) -> None:
     group.elastic, group.changed = list(data.get("elastic", ())), at
     for task in list(state.members(group)):
         if task.index >= data["sizes"][task.role]:
-            state.over[task.role] -= bool(task.final)  # it failed before it was known to be none of them
+            state.over[task.role] -= bool(task.final)  # it failed before it was known not to be a member
             become_spare(state, task)
             if task.role not in group.elastic:
                 task.final, task.reason = KILLED, "not-needed"

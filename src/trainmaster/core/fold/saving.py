@@ -1,6 +1,6 @@
 """Apply events of saves, and name saves: outputs that are stored as they are while their programs run.
 
-The events are part of `fold`. A save's name is the time, UTC, at which it was asked for; names sort by it.
+The events are part of `fold`. A save's name is the time, UTC, at which it was asked for; names sort by time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainmaster.core.machine.state import State, Task
 
 Data = Mapping[str, Any]
 SAVES = "_saves"  # the folder of an output that holds its saves
-BESIDE = "interResult_"  # saves with this prefix lie in the output itself, where users of XLearning look for them
+BESIDE = "interResult_"  # saves with this prefix are in the output itself, where users of XLearning look for them
 NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(\.\d+)?|interResult_\d{4}(_\d\d){5}(\.\d+)?")
 _STYLES = {"time": "%Y-%m-%dT%H-%M-%SZ", "interResult": f"{BESIDE}%Y_%m_%d_%H_%M_%S"}
 

@@ -247,7 +247,7 @@ class _Book:
             for a, b in self.aside.within(first, end):
                 self._fault(event, f"shards {a} to {b - 1} were set aside before, and were counted")
             if self.table and end > self.table.total:
-                self._fault(event, f"shard {end - 1} is none of the {self.table.total}")
+                self._fault(event, f"shard {end - 1} is not one of the {self.table.total}")
                 continue
             self.counted.add(first, end)
             if data.get("kept_by") == OUTPUTS:

@@ -17,7 +17,7 @@ def feed_token(token: str, role: str, feed: str) -> str:
 
 
 def named_feed(text: str) -> tuple[str, str] | None:
-    """Return the role and the feed that a token names, whether or not it is a good one; None where it is no feed's."""
+    """Return the role and the feed that a token names, whether or not it is a good one; None where it is not a feed's."""
     kind, _, rest = text.partition(":")
     role, _, feed = rest.rpartition(":")[0].partition(":")
     return (role, feed) if kind == _KIND and feed else None

@@ -5,17 +5,17 @@ A *feed* belongs to a role: each attempt of its tasks has a *ring*, which its ag
 plain data. It is soft state: the log has what was fed and read (`feed-read`), and where a feed ended (`feed-ended`).
 
 - A partition is cut into *pieces*, each of which belongs to one ring. A feeder asks (`claim`) for its next batch: it is skipped where it
-  was read, or lies in a ring that lives; else it goes to the ring of its piece, or to a ring that has room.
-- A feeder prefers the rings of its own host. One of another host, which it reaches by a stream, gets `AHEAD` batches at a time while its
-  reader has next to nothing to read, or all that there is room for where the feeder's host has no ring.
+  was read, or is in a ring that lives; else it goes to the ring of its piece, or to a ring that has room.
+- A feeder prefers the rings of its own host. It reaches a ring of another host by a stream. Such a ring gets `AHEAD` batches at a time
+  while its reader has next to nothing to read, or as many as it has room for where the feeder's host has no ring.
 - The newest feeder of a partition is the only one that is heard, so a batch never goes into two rings. Rings refuse older feeders too.
 - A ring ends with its attempt. Batches that nobody has read from it by then belong to no ring: their feeder, or the driver, hears that
   the partition must run again.
 - A feed may *answer* instead: each partition that is fed, by any try, is one *exchange* with one ring, which gives a result for each row.
-  Whoever feeds keeps the rows that have no result yet, so nothing is kept of an exchange here; and its readers agree on nothing.
+  The feeder keeps the rows that have no result yet, so nothing is kept of an exchange here; and its readers agree on nothing.
 - Where the ranks *agree*, each may read as many rows as the rank with the fewest was given (`permit`), so none gets ahead, and the end is
-  the same row for all. What lies beyond it is left over. So a ring has few batches beyond its permit; more where nobody has fewer rows and
-  its reader waits: what that lacks is the time that a permit's way takes.
+  the same row for all. Rows beyond it are left over. So a ring has few batches beyond its permit. It has more where nobody has fewer rows
+  and its reader waits: that reader waits only as long as a permit is on its way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STOP: Answer = {"do": "stop"}
 
 @attrs.frozen
 class Claim:
-    """A feeder's question where its next batch goes. All that it put before lies in rings.
+    """A feeder's question where its next batch goes. All batches that it put before are in rings.
 
     `feeder`: rises with each try of the partition. `size` in bytes. `full`: its piece's ring has no "room" for it, is
     "ahead", or is that while its reader has "starved". `gone`: the ring to which its connection ended. `unreachable`: tasks whose rings
@@ -70,7 +70,7 @@ class _Ring:
     has_stopped: bool = False
     ahead: int = 0  # rows that it may have beyond the permit, where these are more than `AHEAD` batches
     exchanges: int = 0  # that it was given
-    is_over: bool = False  # its reader was told the end
+    is_over: bool = False  # the end was sent to its reader
     pending: dict[int, tuple[int, int, int]] = attrs.field(
         factory=dict
     )  # by feeder: bytes and rows granted, and the supply that shows them
@@ -89,7 +89,7 @@ class _Ring:
 
 @attrs.define
 class _Piece:
-    """Batches of a partition: `first` up to `end` (None: to the partition's end). `is_fed`: all lie in the ring."""
+    """Batches of a partition: `first` up to `end` (None: to the partition's end). `is_fed`: all are in the ring."""
 
     first: int
     end: int | None
@@ -200,7 +200,7 @@ class Feed:
 
     def limits(self) -> dict[RingKey, tuple[int | None, bool]]:
         """Return for each ring the rows that its reader may have (None: all), and whether these are the last."""
-        # Without an agreement some reader gets what was lost: that one is told the end later.
+        # Without an agreement some reader gets what was lost: that one hears the end later.
         ends = self.has_ended and (self.agreed or self.has_stopped or not self.has_lost())
         for ring in self._rings.values():
             ring.is_over = ring.is_over or ends
@@ -227,7 +227,7 @@ class Feed:
         return self._begun - 1
 
     def drop(self, number: int) -> None:
-        """Forget a round that its driver gives up. What lies in rings is read all the same."""
+        """Forget a round that its driver gives up. Rows in rings are read all the same."""
         self._rounds.pop(number, None)
 
     def rounds(self) -> dict[str, Any]:
@@ -247,8 +247,8 @@ class Feed:
     def figures(self, number: int) -> dict[str, Any]:
         """Return how many partitions of a round were read, and those that must run again. Raises LookupError.
 
-        The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks
-        agree, all that lie in rings do.
+        The last batches of a reader that got all of its ring count too: programs release these when they hear the end. Where ranks agree,
+        all batches in rings count.
         """
         partitions = self._partitions(number)
         if self.has_stopped or (self.has_ended and self.agreed):
@@ -290,8 +290,8 @@ class Feed:
     def exchange(self, ask: Claim) -> Answer | None:
         """Return the ring that is to answer the rows of a partition; None where it must wait. Raises ValueError for a feed of rounds.
 
-        `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. Of the claim, `feeder`, `size` of
-        the first batch, `rows`, `host`, `has_waited`, `gone` and `unreachable` matter.
+        `put` into a ring, as the round that is named; `fail`: nobody reads any more; or `unreachable`. These fields of the claim matter:
+        `feeder`, `size` of the first batch, `rows`, `host`, `has_waited`, `gone` and `unreachable`.
         """
         if self._begun:
             raise ValueError("this feed trains: ask for results of another feed")
@@ -317,7 +317,7 @@ class Feed:
     def settle(self, number: int, partition: int, feeder: int, count: int, supplies: Mapping[RingKey, int]) -> Answer:
         """Note that a feeder has put all `count` batches. Return `done`, or an answer as of `claim`.
 
-        `supplies`: the rows in the rings, as they told it behind the last batch.
+        `supplies`: the rows in the rings, as they reported after the last batch.
         """
         if not (partitions := self._partitions(number)):
             return {"do": "done"}

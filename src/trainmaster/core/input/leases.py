@@ -7,8 +7,8 @@ Every shard is in exactly one of three places. Those that are done or set aside 
 A task has one living attempt, so leases are the task's; `master.turn` lets only that attempt ask, and has the leases `follow` the events
 of each turn. `held_part` cuts a report down to the shards that its task holds, so one that comes twice or late counts nothing.
 
-A shard on which an attempt has failed is a *suspect*. It is leased alone, after all others, and rather to a task that has not failed on it,
-so that it stops no other shard, and a bad machine is told from a bad shard. The state of the job knows which are suspects.
+A shard on which an attempt has failed is a *suspect*. It is leased alone, after all others, and rather to a task that has not failed on it.
+So it stops no other shard, and the job sees whether the machine or the shard is bad. The state of the job knows which are suspects.
 
 A restarted master learns from the log which shards are done. It leases nothing until each task that it must expect, since its program may
 run, has named the shards that it holds, as agents do on every connection, or its attempt is over.
@@ -116,7 +116,7 @@ class Leases:
         """Note that the task holds exactly these (input -> ranges). Return those that it must drop: done, or another's.
 
         `may_hold` is False where another attempt than the present one says so: it must drop all. The task is expected no longer even then:
-        it has one container, and the agent in that has spoken. Raises ValueError where the ranges are none.
+        it has one container, and the agent in that has spoken. Raises ValueError where these are not ranges.
         """
         reported = {name: RangeSet.from_json(holds.get(name, [])) for name in self._tables}
         self._expected.discard(task)

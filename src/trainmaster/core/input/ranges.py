@@ -112,7 +112,7 @@ class RangeSet:
         return i >= 0 and end <= self._ends[i]
 
     def within(self, first: int, end: int) -> list[Range]:
-        """Return the parts of the set that lie in [first, end)."""
+        """Return the parts of the set within [first, end)."""
         parts = []
         i = bisect_right(self._ends, first)
         while i < len(self._starts) and self._starts[i] < end:

@@ -58,9 +58,9 @@ _JOURNAL = 2**18  # entries kept; an older mark means that nothing is done, whic
 class File(Plain):
     """A file of the input. `groups`: its row groups, where it is Parquet and they were counted.
 
-    `kind`: the kind of its shards; "": by the file's ending. `cuts`: the offsets at which the shards of a RecordIO file begin; none: it
-    is one shard. Of a table, whose path is its URL, `cuts` are the keys at which its shards begin, and `size` is the key at which the last
-    one ends; none: it is empty.
+    `kind`: the kind of its shards; "": by the file's ending. `cuts`: the offsets at which the shards of a RecordIO file begin; none: it is
+    one shard. A table has its URL as path; its `cuts` are the keys at which its shards begin, and `size` is the key at which the last one
+    ends; none: it is empty.
     """
 
     path: str
@@ -128,7 +128,7 @@ class ShardTable:
     def __init__(self, files: Sequence[File], options: Options, name: str) -> None:
         self.name, self.files, self.options = name, tuple(files), options
         self._size = options.size or fitting_size(sum(file.size for file in self.files if _is_divided(file)))
-        self._firsts = array("q", [0])  # index of each file's first shard, and behind it the number of all
+        self._firsts = array("q", [0])  # index of each file's first shard, and last the number of all
         for file in self.files:
             self._firsts.append(self._firsts[-1] + _pieces(file, self._size))
         self.count = self._firsts[-1]  # shards of an epoch

@@ -256,7 +256,7 @@ _decoder = json.JSONDecoder().raw_decode
 
 
 def decode(line: bytes | str) -> Event:
-    """Read the event of one line. Raises ValueError where the line is no event, BadInput where its major version is not ours."""
+    """Read the event of one line. Raises ValueError where the line is not an event, BadInput where its major version is not ours."""
     text = line.decode() if isinstance(line, bytes) else line
     try:
         record, _ = _decoder(text)

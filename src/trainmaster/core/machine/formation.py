@@ -99,7 +99,7 @@ def places_in(state: State, role: str) -> dict[str, int]:
 
 
 def bracketed(address: str) -> str:
-    """Return an address as it stands in a URL: IPv6 in brackets (RFC 3986, 3.2.2), its zone kept."""
+    """Return an address as URLs have it: IPv6 in brackets (RFC 3986, 3.2.2), its zone kept."""
     return f"[{address}]" if ":" in address else address
 
 

@@ -28,7 +28,7 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
         "contents": "map?", "stop": "map?", "memory": "whole or none?", "stall": "seconds or none?", "warm": "map?",
         "feeds": "map?", "parts": "text?",
     },
-    # To a spare of a gang: make a template for the program that it may be told to start. `changing`: the variables of a generation.
+    # To a spare of a gang: make a template for the program that it may be ordered to start. `changing`: the variables of a generation.
     "warm-up": {
         "workdir": "text", "cwd": "text?", "archive": "text or none?", "archives": "list?", "cache": "list?", "env": "map?",
         "outputs": "map?", "stop": "map?", "command": "text or list", "defaults": "map?", "threads": "whole?", "changing": "list?",

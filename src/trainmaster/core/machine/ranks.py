@@ -8,11 +8,11 @@ follows from it:
     worker:1  host a     2           1          2, 3        0, 1
     worker:0  host b     1           2          4           0
 
-At the first formation the order is that of the roles (chief or master first) and of the index, with the containers of
-one host made adjacent where the first of them stands, so that neighbours in a ring share a machine where they can.
-Afterwards ranks follow the previous ones: survivors keep their relative order, a newcomer takes the place of a member
-that left, further newcomers come last, and empty places are closed up. A task that comes back, on whatever host, is a
-survivor. `assign` with its own ranks as `previous` returns the same ranks.
+At the first formation the order is that of the roles (chief or master first) and of the index. The other containers of
+a host follow its first one directly, so that neighbours in a ring share a machine where they can. Afterwards
+ranks follow the previous ones: survivors keep their relative order, a newcomer takes the place of a member that left,
+further newcomers come last, and empty places are closed up. A task that comes back, on whatever host, is a survivor.
+`assign` with its own ranks as `previous` returns the same ranks.
 
 Only members that count have ranks; those that serve or watch the others have none.
 """

@@ -35,7 +35,7 @@ class Reason(Plain):
     rank: int = _ERROR
     advice: str = ""
     final: str = "failed"  # the state of an attempt that ended so
-    lasting: bool = False  # the next attempt would end so too: there is none
+    lasting: bool = False  # the next attempt would end in the same way, so none is made
 
     @property
     def whole(self) -> tuple[str, str]:
@@ -59,7 +59,7 @@ REASONS: dict[str, Reason] = {
         advice="raise roles.{role}.resources.memory (--memory)[ (or overhead, which is {overhead} now, for our agent and what"
         " warm restarts keep; warm: false does without)], or set retry_memory",
     ),
-    "cannot-go-on": Reason(  # the program says itself that the next attempt would end so too
+    "cannot-go-on": Reason(  # the program says itself that the next attempt would end in the same way
         PROGRAM, True, "could not go on[: {detail}]", lasting=True,
         advice="mend that, and begin again: tm retry {job}",
     ),
@@ -218,7 +218,7 @@ _CLAUSE, _FIGURE = re.compile(r"\[([^]|]*)\|?([^]]*)\]"), re.compile(r"\{(\w+)\}
 
 
 def _fill(text: str, figures: Mapping[str, Any]) -> str:
-    """Fill in the figures. Of a clause `[with|without]` take the first part where all its figures are known, else the second."""
+    """Fill in the figures. A clause `[with|without]` gives its first part where all figures of that are known, else the second."""
 
     def clause(match: re.Match[str]) -> str:
         has_figures = all(figures.get(name) not in (None, "") for name in _FIGURE.findall(match[1]))

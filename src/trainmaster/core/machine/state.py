@@ -37,7 +37,7 @@ HANGS = frozenset({"stalled", "hung-after-peer-finished"})  # reasons of an atte
 # Troubles by which something of the job is not kept: what its programs printed, a checkpoint, files of an output or of a checkpoint.
 LOG, CHECKPOINT, FILES = "log", "checkpoint", "files"
 PROMISE = "promise"  # a trouble too: the cluster has not kept what a container was promised
-SHARD = "shard"  # a loss that is no trouble: a shard was set aside
+SHARD = "shard"  # a loss that is not a trouble: a shard was set aside
 WORK = "work"  # another one: the work on shards that an attempt reported is kept only if its program has stored it
 
 
@@ -96,7 +96,7 @@ class Task(Plain):
     connected: bool = False
     used: bool = False  # an attempt has begun in it
     left: bool = False
-    warmed_up: bool = False  # its agent has made the template for a spare's program, or knows that there will be none
+    warmed_up: bool = False  # its agent has made the template for a spare's program, or knows that it will not make one
     warned: dict[str, Any] | None = None
     trouble: dict[str, Any] | None = None  # what last went wrong beside the program
     sent: dict[str, str] = attrs.field(factory=dict)  # verb -> what was sent to the present connection
@@ -167,7 +167,7 @@ class Budget(Plain):
 
 @attrs.define(slots=True, eq=False, repr=False)
 class Reached(Plain):
-    """The most that a unit's programs have told of their progress: a value of 0 to 1, a step."""
+    """The most progress that a unit's programs have reported: a value of 0 to 1, a step."""
 
     value: float | None = None
     step: float | None = None
@@ -379,7 +379,7 @@ def warms_up(state: State, task: Task) -> bool:
 
 
 def pattern_of(state: State, task: Task) -> Task | None:
-    """Return a member of the spare's role that was told what a generation tells; None before its first one."""
+    """Return a member of the spare's role that is in the generation; None before the first one."""
     ranks = state.groups[task.group].ranks
     return next((member for member in state.members_of(task.role) if member.key in ranks), None)
 

@@ -1,7 +1,8 @@
 """The stimuli of a job: all that can happen to it, as the core sees it.
 
-A stimulus is what a shell observed: a change the engine told, a report of an agent, a wish of the user, or time passing. `decide` turns it
-into events; a stimulus itself is never stored. Engines give exactly the classes of the first part, whatever their own words for them.
+A stimulus is what a shell observed: a change that the engine reported, a report of an agent, a wish of the user, or time passing. `decide`
+turns it into events; a stimulus itself is never stored. Engines give exactly the classes of the first part, whatever their own words for
+them.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class Tick(Plain):
     """Time passed."""
 
 
-# What an engine reports by `MasterSide.changes`.
+# The changes that an engine reports by `MasterSide.changes`.
 Change: TypeAlias = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
 Stimulus: TypeAlias = (
     Granted

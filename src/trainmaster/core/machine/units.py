@@ -20,13 +20,13 @@ class Unit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the unit as it stands in events; `unit_from` reads it."""
+        """Return the unit as events have it; `unit_from` reads it."""
         ambiguous = self.name.partition(":")[0] in (GROUP, ROLE)
         return self.name if self.kind == TASK and not ambiguous else f"{self.kind}:{self.name}"
 
 
 def unit_from(text: str) -> Unit:
-    """Return the unit that `text` names. Keys of tasks have one colon, so `task:` and one more colon is no key of a role named `task`."""
+    """Return the unit that `text` names. Keys of tasks have one colon, so `task:` with another colon is not a key of a role `task`."""
     kind, _, name = text.partition(":")
     if kind in (GROUP, ROLE) or (kind == TASK and ":" in name):
         return Unit(kind, name)

@@ -1,7 +1,7 @@
 """Describe a job for people: its file as understood, without secrets, and where each of its values comes from.
 
 The sources of values are kept beside the job as it is submitted: dotted key -> source (`job.yaml line 7`, `flag --queue`). A section that
-was written as a whole has one source, which holds for each value in it. What has no source is built in.
+was written as a whole has one source, which holds for each value in it. A value without a source is built in.
 """
 
 from __future__ import annotations

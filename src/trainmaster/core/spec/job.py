@@ -246,7 +246,7 @@ class Role(Section):
         "flag", "true", default=True,
     )  # fmt: skip
     ports: dict[str, int] = key(
-        "ports it listens on, told as TRAINMASTER_PORT_<NAME>: names, or {name: number}", "ports", "{}", factory=dict
+        "ports it listens on, set as TRAINMASTER_PORT_<NAME>: names, or {name: number}", "ports", "{}", factory=dict
     )
     feed: dict[str, Feed] = key(
         "feeds that its program reads by `runtime.feed.open(NAME)`, by name, like {input: {memory: 256MiB}}",
@@ -540,7 +540,7 @@ class Job(Section):
         "the file's name, for job.yaml its directory's; else the program's",
         default="job",
     )
-    framework: str = key("how programs are told of their peers", "text", "generic", default="generic")
+    framework: str = key("how programs learn of their peers", "text", "generic", default="generic")
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(

@@ -37,7 +37,7 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"a size needs a unit: {number:g}MiB or {number:g}GiB?")
     factor = _SIZES.get(unit.lower())
     if factor is None:
-        raise ValueError(f"{unit} is no unit of size: use B, KB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)")
+        raise ValueError(f"{unit} is not a unit of size: use B, KB, MB, GB, TB (1000s) or KiB, MiB, GiB, TiB (1024s)")
     if not number * factor < 2**63:
         raise ValueError("larger than any machine: at most 8191PiB")
     return round(number * factor)
@@ -57,7 +57,7 @@ def parse_seconds(text: str) -> float | None:
         word = unit.lower()
         factor = _DURATIONS.get(_DURATION_WORDS.get(word.removesuffix("s"), word))
         if factor is None:
-            raise ValueError(f"{unit} is no unit of time: use ms, s, m, h, d or w")
+            raise ValueError(f"{unit} is not a unit of time: use ms, s, m, h, d or w")
         total += number * factor
     if total > _LONGEST:
         raise ValueError("longer than 100 years: say none")

@@ -33,7 +33,7 @@ _AMOUNTS = frozenset(
 _AMOUNTS_LAST = frozenset(["COUNT", "LEN", "LENGTH", "SIZE", "LIMIT", "TTL"])  # at the end: PASSWORD_LENGTH
 _PLACES = frozenset(
     ["FILE", "PATH", "DIR", "DIRECTORY", "LOCATION", "SOCK"]
-)  # at the end: the name of a file is no secret
+)  # at the end: the name of a file is not a secret
 # Keys of Hadoop: most of the default of hadoop.security.sensitive-config-keys (core-default.xml, Hadoop 3.4), and S3A's.
 _HADOOP = re.compile(
     r"secret$|password$|\.pass$|keypassword$|credential$|oauth.*(secret|password|token)|fs\.azure\.account\.key|\.sas\."
@@ -89,7 +89,7 @@ def secret_names_of_others(secrets: Mapping[str, Mapping[str, str]], role: str) 
 
 
 def redact(data: Any, values: Iterable[str] = ()) -> Any:
-    """Redact the secrets in plain data: texts under a secret name, and `values` wherever they stand in a text."""
+    """Redact the secrets in plain data: texts under a secret name, and `values` anywhere in a text."""
     long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     return _redacted(data, long)
 

@@ -20,7 +20,7 @@ def signal_number(name: str) -> int:
     else:
         number = int(signal.Signals.__members__.get(full, 0))
     if number not in signal.valid_signals():
-        raise ValueError(f"{name[:40]!r} is no signal; its name is like USR1 or SIGTERM, its number like 10")
+        raise ValueError(f"{name[:40]!r} is not a signal; a name is like USR1 or SIGTERM, a number like 10")
     return number
 
 

@@ -44,7 +44,7 @@ def thread_count(threads: int | str, cores: float, copies: int, machine_cores: f
 
 
 def tasks_at_once(state: State) -> int:
-    """Count the tasks of the job that run, or will run as soon as they have a container, but for those that idle."""
+    """Count the tasks of the job that run, or will run as soon as they have a container, except those that idle."""
     opened = {group.number for group in state.groups if group.opened}
     return sum(
         task.group in opened and not task.final and not task.is_spare and not state.role(task).idles

@@ -1,7 +1,7 @@
 """Read the course of a job out of its log: a `Timeline`, kept up to date by reading on.
 
 Most events of a long log say nothing of who ran where (progress, shards, leases): these lines are passed over by a look at their beginning,
-as `log.index` does, and never decoded. What is decoded is what a timeline takes, and the events that open and close a decision of several.
+as `log.index` does, and never decoded. Only events that a timeline takes, and those that open and close a decision of several, are decoded.
 """
 
 from __future__ import annotations

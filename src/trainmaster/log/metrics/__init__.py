@@ -10,5 +10,5 @@ by nature (ConfigMaps), and there they have at most `TINY` bytes: series of the 
 Each line is a JSON object of its own; a line that cannot be read is passed over, and so is a file of another major version. Snapshots and
 samples are of one epoch's master: the next one reads them all, and goes on in files of its own.
 
-A thread of its own writes, so nobody waits for a slow storage. What fails is logged, and a snapshot is tried again after `AGAIN`.
+A thread of its own writes, so nobody waits for a slow storage. Failures are logged, and a snapshot is tried again after `AGAIN`.
 """

@@ -2,7 +2,7 @@
 
 A statement that surely runs when the program begins counts: at the top of a file, in a class, in `try`. One in a function, or below `if`,
 counts only where the running program has mapped a file of that package, as each compiled package shows. The statements are in the order in
-which the program runs them. What is found on the program's own path is the program's: it is read here, and never imported by a template.
+which the program runs them. A module on the program's own path belongs to the program: it is read here, and never imported by a template.
 """
 
 from __future__ import annotations

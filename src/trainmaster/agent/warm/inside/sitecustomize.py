@@ -9,7 +9,7 @@ The agent speaks over descriptor 0. Each request is a word with descriptors: the
 
     find    name the imports of the program (in a fork, see `imports`)
     fill    do them, one by one. One that has a side effect is reported, and ends this process, which is spoiled
-    fork    have a grandchild that becomes the program once it is told its directory, environment and three descriptors. Its parent
+    fork    have a grandchild that becomes the program once it has got its directory, environment and three descriptors. Its parent
             ends, so the agent, a subreaper, becomes the one who waits for it
 
 A message is its length (4 bytes, little-endian) and parts divided by NUL bytes, as in /proc/PID/environ.

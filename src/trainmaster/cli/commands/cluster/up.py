@@ -26,7 +26,7 @@ def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
 
     spark: a standalone master and its workers. Needs Java, and Spark: SPARK_HOME, or the package pyspark.
 
-    Does nothing where the cluster runs already.
+    If the cluster runs already, this does nothing.
     """
     import signal
     import sys

@@ -41,7 +41,7 @@ def command(
     tm image build registry.example.org/team/torch:2.4 -r requirements.txt
     tm image build registry.example.org/team/trainmaster:1 --runtime
 
-    What follows -- goes to that tool. Push the image yourself to where the cluster fetches it: TOOL push NAME.
+    The words after -- go to that tool. Push the image yourself to where the cluster fetches it: TOOL push NAME.
     """
     from trainmaster.clusters import recipes
 
