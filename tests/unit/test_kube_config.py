@@ -221,7 +221,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     with pytest.raises(ConfError, match="no service account"):
         in_cluster("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, str(tmp_path))
-    with pytest.raises(ConfError, match="no pod"):
+    with pytest.raises(ConfError, match="not a pod"):
         in_cluster("", {})
 
 

@@ -644,14 +644,14 @@ def test_what_a_template_says_as_it_is_anyway_is_no_conflict() -> None:
     [
         ({"roles": {"workr": {}}}, {}, "engines.kubernetes.roles.workr", "did you mean worker?"),
         ({"pod": {"spec": {"containers": [{"name": "side", "image": "A B"}]}}}, {},
-         "engines.kubernetes.pod.spec.containers[side].image", "no name of an image"),
+         "engines.kubernetes.pod.spec.containers[side].image", "not the name of an image"),
         ({"pod": {"spec": {"containers": [{"name": "side"}]}}}, {}, "engines.kubernetes.pod.spec.containers[side]", "called program"),
         ({"roles": {"master": {"pod": {"spec": {"restartPolicy": "Never"}}}}}, {},
          "engines.kubernetes.roles.master.pod.spec.restartPolicy", "ours"),
         ({}, {"resources": {"extended": {"cpu": 1}}}, "roles.worker.resources.extended.cpu", "cores"),
         ({}, {"resources": {"extended": {"nvidia.com/gpu": 1}}}, "roles.worker.resources.extended.nvidia.com/gpu", "gpus"),
         ({}, {"nodes": {"labels": {"a": "b c"}}}, "roles.worker.nodes.labels.a", "not the value of a label"),
-        ({}, {"nodes": {"exclude": ["Node 1"]}}, "roles.worker.nodes.exclude[0]", "no name of an object"),
+        ({}, {"nodes": {"exclude": ["Node 1"]}}, "roles.worker.nodes.exclude[0]", "not the name of an object"),
     ],
 )  # fmt: skip
 def test_what_can_never_be_is_refused_at_submit(
