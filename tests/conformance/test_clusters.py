@@ -154,7 +154,7 @@ def test_who_waits_says_for_what(engine: Engine) -> None:
         ({"memory": "100GiB"}, {}, "worker needs .* grants at most 4 GiB"),
         ({"cores": 99999999999}, {}, "worker needs .* grants at most 4 GiB"),
         ({}, {"master": {"resources": {"memory": "100GiB"}}}, "the master needs .* grants at most 4 GiB"),
-        ({}, {"engines": {"yarn": {"tags": ["\u00e9"]}}}, "is no tag of YARN"),
+        ({}, {"engines": {"yarn": {"tags": ["\u00e9"]}}}, "is not a tag of YARN"),
     ],
 )
 def test_what_the_cluster_never_grants_is_refused_at_submit(

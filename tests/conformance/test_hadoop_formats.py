@@ -286,7 +286,7 @@ def test_refused_at_submit(engine: Engine) -> None:
     for given, words in (
         ({"as": "download"}, "as: download"),
         ({"as": "shards"}, "as: shards"),
-        ({"format": "hadoop:"}, "no name of a Java class"),
+        ({"format": "hadoop:"}, "not the name of a Java class"),
         ({"format": "lines", "options": {"a.b": "c"}}, "options are for Hadoop's formats"),
         ({"options": {"record": "value"}}, "do you mean records"),
         ({"options": {"records": "xml"}}, "expected one of value"),
@@ -295,7 +295,7 @@ def test_refused_at_submit(engine: Engine) -> None:
         with pytest.raises(BadInput) as refused:
             engine.submit(workers("true"), inputs={"a": stream("in", f"{OLD}TextInputFormat") | given})
         assert words in str(refused.value)
-    with pytest.raises(BadInput, match="no format of an output"):
+    with pytest.raises(BadInput, match="not a format of an output"):
         engine.submit(workers("true"), outputs={"a": stream("in", "lines")})
 
 

@@ -140,15 +140,15 @@ def test_a_command_that_ends_while_its_application_starts_leaves_nothing(own: Ow
     ("keys", "variables", "words"),
     [
         ({"master": "spark://localhost:1"}, {}, "nothing answers at localhost:1"),
-        ({"master": "yarm"}, {}, "'yarm' is no master that Spark knows"),
+        ({"master": "yarm"}, {}, "'yarm' is not a master that Spark knows"),
         ({"deploy": "cluster"}, {}, "cluster is not to be had with the master local[2]"),
         ({"conf": {"spark.driver.memory": "1x"}}, {}, "Invalid maximum heap size"),
         ({"conf": {"spark.executor.cores": "none"}}, {}, "Executor cores must be a positive number"),
-        ({"conf": {"executor.cores": "1"}}, {}, "it is no property of Spark"),
+        ({"conf": {"executor.cores": "1"}}, {}, "it is not a property of Spark"),
         ({"application": "app-1"}, {}, "the application app-1 runs already, and has its own"),
         ({}, {"PYSPARK_PYTHON": "/nowhere/python", "PYSPARK_DRIVER_PYTHON": "python3"}, 'Cannot run program "/nowhere/python"'),
         ({}, {"JAVA_HOME": "/nowhere"}, "there is no Java in JAVA_HOME (/nowhere)"),
-        ({}, {"SPARK_HOME": "/nowhere"}, "/nowhere is no Spark"),
+        ({}, {"SPARK_HOME": "/nowhere"}, "/nowhere is not a Spark"),
     ],
 )  # fmt: skip
 def test_what_keeps_an_application_from_starting_is_one_error(

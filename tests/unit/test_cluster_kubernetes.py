@@ -42,7 +42,7 @@ def written(place: Place) -> dict[str, str]:
     ("given", "said"),
     [
         ({"nodes": 21}, "--nodes is 21, from 0 to 20 can be had"),
-        ({"nodes": 0}, "a cluster without any node is none"),
+        ({"nodes": 0}, "a cluster needs at least one node"),
         ({"simulated": 5001}, "--simulated is 5001"),
         ({"memory": 1}, "--memory"),
         ({"cores": 0}, "--cores is 0"),
@@ -232,7 +232,7 @@ def test_a_record_is_read_as_it_was_written(place: Place) -> None:
         (["up", "kubernetes", "--queue", "a=100"], "--queue: is not for kubernetes"),
         (["up", "kubernetes", "--ha"], "--ha: is not for kubernetes"),
         (["up", "hadoop", "--simulated", "3"], "--simulated: is not for hadoop"),
-        (["up", "kubernetes", "--nodes", "0"], "a cluster without any node is none"),
+        (["up", "kubernetes", "--nodes", "0"], "a cluster needs at least one node"),
         (["down", "kubernetes", "--keep"], "--keep"),
         (["env", "kubernetes"], "there is no cluster kubernetes"),
         (["status", "kubernetes", "--name", "own"], "tm cluster up kubernetes --name own"),

@@ -35,7 +35,7 @@ def cluster_in(folder: Path, settings: Settings) -> Cluster:
         ({"cores": 0}, "--cores is 0"),
         ({"node_expiry": 0.2}, "--node-expiry (s) is 0.2, from 1"),
         ({"resources": {"a/b": 1}}, "'a/b' cannot be the name of a resource"),
-        ({"properties": {"yarn.x": "1"}}, "yarn.x is no property of Spark"),
+        ({"properties": {"yarn.x": "1"}}, "yarn.x is not a property of Spark"),
     ],
 )
 def test_settings_that_no_cluster_can_have_are_refused(values: dict[str, object], words: str) -> None:
@@ -96,7 +96,7 @@ def test_spark_is_that_of_spark_home_else_that_of_the_package(tmp_path: Path, mo
     )
 
 
-@pytest.mark.parametrize(("version", "words"), [("", "is no Spark"), ("2.4.8", "3.5 and 4 are the versions")])
+@pytest.mark.parametrize(("version", "words"), [("", "is not a Spark"), ("2.4.8", "3.5 and 4 are the versions")])
 def test_what_is_no_spark_of_ours_is_refused(
     version: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,7 @@ def test_mount_gives_the_original(tmp_path: Path) -> None:
 def test_what_is_at_the_place_of_a_mount_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "train").write_text("of the user")
-    with pytest.raises(BadInput, match="exists and is no link"):
+    with pytest.raises(BadInput, match="exists and is not a link"):
         mount(f"{tmp_path}/in", f"{tmp_path}/train", "inputs.train.url")
     assert (tmp_path / "train").read_text() == "of the user"
 

@@ -67,7 +67,7 @@ def test_formats_packed_or_not(
 
 def test_auto_goes_by_the_ending_and_drops_no_header(tmp_path: Path) -> None:
     assert all_of(put(tmp_path / "x.csv", b"x,y\n1,2\n")) == [b"x,y", b"1,2"]
-    with pytest.raises(BadInput, match="avro is no format"):
+    with pytest.raises(BadInput, match="avro is not a format"):
         cuttable("avro", "x")
 
 

@@ -644,7 +644,7 @@ def test_servers_keep_their_files_where_all_of_them_see_them_or_in_their_contain
     assert "no --checkpoint_dir: the servers' checkpoints end with the job" in kept.remarks
     shared = job(SERVERS, "--checkpoint_dir=file:///shared/servers", engine="yarn")
     assert {value(shared, f"roles.{role}.{variable}") for role in ("ps", "worker")} == {"/shared/servers"}
-    with pytest.raises(BadInput, match="none that every node sees"):
+    with pytest.raises(BadInput, match="that every node sees, and hdfs:///servers is not one"):
         job(SERVERS, "--checkpoint_dir=hdfs:///servers", engine="yarn")
     assert value(job(SERVERS), f"roles.ps.{variable}") == "{work}/../servers"
     here = job(SERVERS, "--checkpoint_dir=kept")
@@ -738,7 +738,7 @@ def test_checkpoints_of_servers_at_a_url_are_found_and_looked_at_before_the_job_
     for content in (b"{", b"[]", b'{"shares": [7]}', b'{"shares": [{"rows": 1}]}'):
         store.put(manifest, content)
         text = refused(url, SERVERS)
-        assert f"{manifest} is no manifest" in text
+        assert f"{manifest} is not a manifest" in text
         assert f"remove memory://former/{manifest}" in text
 
 

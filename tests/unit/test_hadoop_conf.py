@@ -244,7 +244,7 @@ def test_values_of_each_kind(tmp_path: Path) -> None:
         False,
     )
     assert conf.names("list") == ["a", "b", "c"]
-    with pytest.raises(ConfError, match=r"yarn-site.xml:9: word is 'w', which is no"):
+    with pytest.raises(ConfError, match=r"yarn-site.xml:9: word is 'w', which is not"):
         conf.integer("word", 1)
 
 
@@ -264,7 +264,7 @@ def test_an_address_has_its_default_port(tmp_path: Path) -> None:
     assert conf.address("a", "x:7") == ("h", 7)
     assert conf.address("c") == ("localhost", 5)
     for key in "ab":
-        with pytest.raises(ConfError, match=f"{key} is 'h.*', which is no host:port"):
+        with pytest.raises(ConfError, match=f"{key} is 'h.*', which is not host:port"):
             conf.address(key)
 
 

@@ -257,7 +257,7 @@ def test_other_servers_are_named_for_what_they_are(auth: Auth) -> None:
         "Garbled: localhost:PORT answers as a web server does: this is the port of its pages, not of RPC"
     )
     assert opened(b"SSH-2.0-OpenSSH_9.2\r\n", auth) == (
-        "Garbled: localhost:PORT sends what is no Hadoop RPC: b'SSH-2.0-OpenSSH_'"
+        "Garbled: localhost:PORT sends something that is not Hadoop RPC: b'SSH-2.0-OpenSSH_'"
     )
     assert opened(b"", auth) == "Unreachable: localhost:PORT closed the connection"
 

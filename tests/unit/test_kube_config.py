@@ -186,7 +186,7 @@ def wrong(change: str) -> dict[str, Any]:
             "c['clusters'][0]['cluster']['certificate-authority'] = 'gone'",
             "certificate-authority .*gone cannot be read",
         ),
-        ("c['clusters'][0]['cluster']['certificate-authority-data'] = '%'", "is no base64"),
+        ("c['clusters'][0]['cluster']['certificate-authority-data'] = '%'", "is not base64"),
         ("c['users'][0]['user'] = {'client-key-data': 'eA=='}", "one is missing"),
         ("c['users'][0]['user'] = {'auth-provider': {'name': 'gcp'}}", "'gcp' is not supported"),
         ("c['users'][0]['user'] = {'exec': {'apiVersion': 'v7', 'command': 'x'}}", "speaks v7"),
@@ -201,7 +201,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, change: str, words: st
 @pytest.mark.parametrize("text", ["{", "[1]", "a: b: c"])
 def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c").write_text(text)
-    with pytest.raises(ConfError, match="is no kubeconfig"):
+    with pytest.raises(ConfError, match="is not a kubeconfig"):
         load({}, path=str(tmp_path / "c"))
 
 
@@ -221,7 +221,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     with pytest.raises(ConfError, match="no service account"):
         in_cluster("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, str(tmp_path))
-    with pytest.raises(ConfError, match="no pod"):
+    with pytest.raises(ConfError, match="not a pod"):
         in_cluster("", {})
 
 

@@ -350,7 +350,7 @@ def test_an_image_with_a_bad_name_is_refused_by_the_key_that_has_it(image: str) 
         (job(environment={"image": image}), "environment.image"), (job(environment={}), "TRAINMASTER_KUBERNETES_IMAGE"),
         (job(roles=own), "roles.worker.image"),
     ):  # fmt: skip
-        with pytest.raises(BadInput, match="is no name of an image") as refusal:
+        with pytest.raises(BadInput, match="is not the name of an image") as refusal:
             image_of(wrong, "worker", image)
         assert refusal.value.place == place
 
@@ -644,14 +644,14 @@ def test_what_a_template_says_as_it_is_anyway_is_no_conflict() -> None:
     [
         ({"roles": {"workr": {}}}, {}, "engines.kubernetes.roles.workr", "did you mean worker?"),
         ({"pod": {"spec": {"containers": [{"name": "side", "image": "A B"}]}}}, {},
-         "engines.kubernetes.pod.spec.containers[side].image", "no name of an image"),
+         "engines.kubernetes.pod.spec.containers[side].image", "not the name of an image"),
         ({"pod": {"spec": {"containers": [{"name": "side"}]}}}, {}, "engines.kubernetes.pod.spec.containers[side]", "called program"),
         ({"roles": {"master": {"pod": {"spec": {"restartPolicy": "Never"}}}}}, {},
          "engines.kubernetes.roles.master.pod.spec.restartPolicy", "ours"),
         ({}, {"resources": {"extended": {"cpu": 1}}}, "roles.worker.resources.extended.cpu", "cores"),
         ({}, {"resources": {"extended": {"nvidia.com/gpu": 1}}}, "roles.worker.resources.extended.nvidia.com/gpu", "gpus"),
-        ({}, {"nodes": {"labels": {"a": "b c"}}}, "roles.worker.nodes.labels.a", "no value of a label"),
-        ({}, {"nodes": {"exclude": ["Node 1"]}}, "roles.worker.nodes.exclude[0]", "no name of an object"),
+        ({}, {"nodes": {"labels": {"a": "b c"}}}, "roles.worker.nodes.labels.a", "not the value of a label"),
+        ({}, {"nodes": {"exclude": ["Node 1"]}}, "roles.worker.nodes.exclude[0]", "not the name of an object"),
     ],
 )  # fmt: skip
 def test_what_can_never_be_is_refused_at_submit(
@@ -669,7 +669,7 @@ def test_annotations_of_a_job_are_those_of_its_pods() -> None:
     check(made.job, made.settings)
     assert master_pod(made, INSIDE)["metadata"]["annotations"]["example.org/a"] == "b"
     odd = shape(annotations={"not a name": "b"})
-    with pytest.raises(BadInput, match="no name of a label"):
+    with pytest.raises(BadInput, match="not the name of a label"):
         check(odd.job, odd.settings)
 
 

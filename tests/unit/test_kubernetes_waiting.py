@@ -112,7 +112,7 @@ def waits(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 KUBELET = [
     ("ContainerCreating", "", None, None),
     ("PodInitializing", "", None, None),
-    ("InvalidImageName", "", 0.0, "debian:9 is no name of an image"),
+    ("InvalidImageName", "", 0.0, "debian:9 is not the name of an image"),
     ("ErrImageNeverPull", "", 5.0, "n1 does not have the image debian:9, and may not fetch it (pull: never)"),
     ("ErrImagePull", 'rpc error: code = NotFound desc = failed to pull: debian:9: not found', 60.0,
      "n1 cannot fetch the image debian:9: failed to pull: debian:9: not found"),

@@ -95,8 +95,8 @@ def test_the_jobs_conf_comes_before_ours_and_that_before_the_machines(
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ({"deploy": "there"}, "'there' is no such mode"),
-        ({"conf": {"x": "1"}}, "engines.spark.conf.x: it is no property of Spark"),
+        ({"deploy": "there"}, "'there' is not a deploy mode"),
+        ({"conf": {"x": "1"}}, "engines.spark.conf.x: it is not a property of Spark"),
         ({"conf": {"spark.master": "yarn"}}, "engines.spark.conf.spark.master: it has a key of its own"),
         ({"conf": {"spark.x": ["1"]}}, "must be a string"),
         ({"application": "app-1", "master": "yarn"}, "the application app-1 runs already"),

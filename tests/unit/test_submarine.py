@@ -436,7 +436,7 @@ def test_every_key_of_the_file_was_tried() -> None:
     [
         (FILE.replace("launch_cmd: train", "lunch_cmd: train"), "did you mean roles.worker.launch_cmd?"),
         ("spec: {name: j}", "no configs:"),
-        (FILE.replace("scheduling: {queue: q}", "scheduling: q"), "scheduling is no section"),
+        (FILE.replace("scheduling: {queue: q}", "scheduling: q"), "scheduling is not a section"),
         (FILE.replace("[", "'").replace("]", "'"), "YAML"),
         (FILE.replace("framework: tensorflow", "framework: mxnet"), "DMLC_"),
         (FILE.replace("['N=", "['").replace("//", ""), "LABEL="),

@@ -81,7 +81,7 @@ def test_a_master_is_brought_newer_ones_and_keeps_yarns_where_an_agent_hands_bac
     assert heard == [2000.0]
     with pytest.raises(ValueError, match="the tokens are bob's, and the job is alice's"):
         master.accept(made("bob's", 3000.0, owner="bob").to_json())
-    with pytest.raises(ValueError, match="these are no tokens"):
+    with pytest.raises(ValueError, match="these are not tokens"):
         master.accept({})
     assert master.status() == {"owner": "alice", "since": 1900.0, "until": 2000.0, "due": 1975.0, "keytab": False}
 
@@ -142,8 +142,8 @@ def test_the_keytab_of_a_job_is_named_in_full() -> None:
     wrong = {
         "engines.yarn.kerberos: must be a mapping, not 'alice'": "alice",
         "engines.yarn.kerberos.keytab: it is missing": {"principal": "alice@TEST"},
-        "engines.yarn.kerberos.principal: 'alice' is no principal with its realm": {**given, "principal": "alice"},
-        "engines.yarn.kerberos.keytab: 'alice.keytab' is no whole path": {**given, "keytab": "alice.keytab"},
+        "engines.yarn.kerberos.principal: 'alice' is not a principal with its realm": {**given, "principal": "alice"},
+        "engines.yarn.kerberos.keytab: 'alice.keytab' is not a whole path": {**given, "keytab": "alice.keytab"},
         "engines.yarn.kerberos.keytabs: there is no such key": {**given, "keytabs": "x"},
     }
     for says, value in wrong.items():

@@ -107,7 +107,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(machine: Path) -> None:
     (machine / "zoo").mkdir()
     (machine / "zoo/mine.py").write_text("mine")
     assert "zoo is not empty" in refused("zoo", "init", "zoo")
-    assert "zoo/mine.py is no directory" in refused("zoo", "init", "zoo/mine.py")
+    assert "zoo/mine.py is not a directory" in refused("zoo", "init", "zoo/mine.py")
     assert "did you mean points?" in refused("zoo", "init", "other", "--model", "pints")
     assert sorted(path.name for path in machine.iterdir()) == ["bin", "zoo"]
     assert (machine / "zoo/mine.py").read_text() == "mine"
@@ -174,7 +174,7 @@ def test_elasticdl_s_commands_make_the_same_of_an_existing_zoo(machine: Path) ->
     assert run("elasticdl", "zoo", "build", "--image=x:1", ".").returncode == 0
     assert told(machine) == ["docker", "build", "--tag", "x:1", "--file", "Dockerfile", "."]
     assert run("elasticdl", "zoo", "push", "x:1").returncode == 0
-    assert "nowhere is no directory" in refused("elasticdl", "zoo", "init", "--model_zoo=nowhere")
+    assert "nowhere is not a directory" in refused("elasticdl", "zoo", "init", "--model_zoo=nowhere")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,17 @@
 """Archives: a job's files packed for its tasks, and archives of others unpacked without harm.
 
-Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, that caches
-are keyed by. Names are sorted, times are 0, owners none, permissions 644 or 755. `.gitignore` files are honoured as
-git reads them, in every folder; `.git` itself, caches and virtual environments are left out. A link that stays inside the packed folder
-stays a link; a file that a link leads to elsewhere is packed itself; a folder elsewhere, a link that leads nowhere, a pipe or a socket
-is left out and named. An empty folder is packed as one. A file that cannot be read is refused, for it may be needed.
+Packing is a function of the files alone: equal files give equal bytes and so one name, `<sha256>.tar.gz`, which is the key in caches. Names
+are sorted, times are 0, owners are empty, permissions are 644 or 755. `.gitignore` files are honoured as git reads them, in every folder;
+`.git` itself, caches and virtual environments are left out. A link that stays inside the packed folder stays a link. If a link leads to a
+file elsewhere, that file is packed. A link to a folder elsewhere or to nothing, a pipe and a socket are left out and named. An empty folder
+is packed as one. A file that cannot be read is refused, for it may be needed.
 
-Unpacking trusts nothing. Every member is checked before the first is written: a name or link that leads outside, a
-device, or a member that would be written through a link refuses the whole archive, naming the member. A link may begin
-with ".." but not hold it further on, and no member lies below a link, so no chain of links leads out. A hard link names
-an earlier file of the archive, without "..": os.link follows the folders of its target, which may be links. The archive
-is opened once, and the members that were checked are those that are written. Each member of a zip has a name and a
-content of its own. The data filter of `tarfile`, where the Python has one, checks each member of a tar again against
-the folder as it is by then. The folder appears by a rename.
+Unpacking trusts nothing. Every member is checked before the first is written: a name or link that leads outside, a device, or a member that
+would be written through a link refuses the whole archive, naming the member. A link may begin with ".." but not contain it further on. No
+member is below a link, so no chain of links leads out. A hard link names an earlier file of the archive, without "..": os.link follows the
+folders of its target, which may be links. The archive is opened once, and the members that were checked are those that are written. Each
+member of a zip has a name and a content of its own. The data filter of `tarfile`, where the Python has one, checks each member of a tar
+again against the folder as it is by then. The folder appears by a rename.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ def pack(
 ) -> Archive:
     """Pack files and folders (relative to `root`, or absolute) into `<directory>/<sha256>.tar.gz`.
 
-    A folder's content lies in the archive where it lies under `root`; of a place elsewhere, under its own name (a folder's content at the
-    top for root itself). The archive is readable by its owner alone, as some file in it may be. `without`, `never`: as for `listed`. Raises
-    BadInput for a file that is missing or cannot be read.
+    Members have their paths below `root`; the content of root itself is at the top. A file or folder from elsewhere is packed under its own
+    name. The archive is readable by its owner alone, as some file in it may be. `without`, `never`: as for `listed`. Raises BadInput for a
+    file that is missing or cannot be read.
     """
     members, left_out = listed(sources, root, without, never)
     return Archive(pack_members(members, directory), tuple(sorted(left_out)))
@@ -151,7 +150,7 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
         if not isinstance(error, _DAMAGED) and error.errno not in _IMPOSSIBLE:
             raise
         raise BadInput(
-            f"{archive} is no archive that can be read: {error}",
+            f"{archive} is not an archive that can be read: {error}",
             place=archive,
             mend="tar, tar.gz, tar.bz2, tar.xz and zip are known",
             anchor="bad-archive",
@@ -190,7 +189,7 @@ def _split_alias(source: str, root: str) -> tuple[str, str]:
     plain = os.path.normpath(name) if name else ""
     if not plain or plain.startswith(("/", "..")):
         raise BadInput(
-            f"{name!r} is no name below the working directory", place=f"files: {source}",
+            f"{name!r} is not a name below the working directory", place=f"files: {source}",
             mend="write PATH#NAME", anchor="wrong-value",
         )  # fmt: skip
     return path, plain
@@ -359,14 +358,14 @@ class _Names:
         """Refuse a target that is not the plain name of an earlier file: "a/../b" is another file than "b" where "a" is a link."""
         target = os.path.normpath(link)
         if ".." in link.split("/") or target not in self.files or {target, *_parents(target)} & self._links:
-            raise self.refusal(name, f"is a hard link to {link}, which is no earlier file of the archive")
+            raise self.refusal(name, f"is a hard link to {link}, which is not an earlier file of the archive")
 
     def _check_link(self, name: str, plain: str, link: str) -> None:
         if plain in self._parents or plain == ".":
             raise self.refusal(name, "is a link where a folder is")
         self._links.add(plain)
         if "\0" in link:
-            raise self.refusal(name, f"is a link to {link!r}, which is no path")
+            raise self.refusal(name, f"is a link to {link!r}, which is not a path")
         if link.startswith("/") and self._absolute_links:
             return
         parts = [part for part in link.split("/") if part not in ("", ".")]
@@ -433,7 +432,7 @@ def _unzip(packed: zipfile.ZipFile, archive: str, directory: str) -> None:
         link = _link_of(packed, info, names) if kind == stat.S_IFLNK else None
         name = names.check(info.filename, link)
         if {name, info.header_offset} & seen:
-            raise names.refusal(info.filename, "stands in it twice, or shares its content with another member")
+            raise names.refusal(info.filename, "is in the archive twice, or shares its content with another member")
         seen |= {name, info.header_offset}
         members.append((info, name, link))
     total = sum(info.file_size for info, _, _ in members)

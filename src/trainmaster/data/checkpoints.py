@@ -3,19 +3,19 @@
     <url>/00000007.json             the manifest of set 7: written last and created exclusively, it is the set
     <url>/files/<writer>/<n>/...    the bytes, under a name of its writer's own (task, attempt)
 
-Numbers rise over attempts and tasks: the first to create the manifest of a number has it, another writer takes the
-next. A manifest lists every file with size, time of change, permissions and SHA-256, and where its bytes lie; a file
-that has not changed since the last set is referred to there and not sent again. The manifest also carries `marks`, which
-the caller hands in: what had been read of the inputs before the first byte of the set changed.
+Numbers rise over attempts and tasks: the first to create the manifest of a number has it, another writer takes the next. A manifest lists
+every file with size, time of change, permissions, SHA-256 and the place of its bytes. A file that has not changed since the last set is not
+sent again: the manifest names the bytes of that set. The manifest also carries `marks`, which the caller hands in: what had been read of
+the inputs before the first byte of the set changed.
 
 A set holds the path as it was at one moment: a file that changes while it is sent is sent again, until a last look
 finds everything as it was sent. A path that changes too often for that gives no set this time (`Unsettled`).
 
 A set is *whole* when its manifest is there and every file it names has its size; one that is not is passed over, and named in a warning,
-both when a set is restored and when the next one is stored. A damaged manifest does not say which bytes are its own: while it is among
-the newest, no bytes are removed, so that it can be brought back. Where the files are states of `runtime.checkpoint`, a set of which older
-states alone are damaged is restored without these. Restoring checks the digests too. The path is replaced by renames, so it holds the old
-or the new. Times of change are put back, for programs look for their newest file by them.
+both when a set is restored and when the next one is stored. A damaged manifest does not say which bytes are its own: while it is among the
+newest, no bytes are removed, so that it can be brought back. Where the files are states of `runtime.checkpoint`, a set in which only older
+states are damaged is restored without these. Restoring checks the digests too. The path is replaced by renames, so it holds the old or the
+new. Times of change are put back, because programs use them to find their newest file.
 
 The master names the set to restore; the agents store sets, and the master may be cut off from them. So `prune` removes old
 sets only up to one that the master is known to have heard of. One task may remove a set while another stores one that refers
@@ -69,7 +69,7 @@ class Unsettled(StorageFailed):
 
 @attrs.frozen(slots=True)
 class Stored:
-    """A file of a set. `at`: where its bytes lie in the store; `link`: where it leads, instead."""
+    """A file of a set. `at`: the place of its bytes in the store; `link`: the target, if it is a link."""
 
     path: str
     size: int
@@ -126,8 +126,8 @@ def save_set(
 ) -> Set | None:
     """Store what is at `path` as the next set. Return None where nothing is there, or where the newest set is whole and holds the same.
 
-    `whole` is asked once all was sent: False where the path, though it is still, is no whole set. `tell_fault` gets the words for each
-    damaged manifest that is passed over. Raises Unsettled.
+    `whole` is called once all was sent. It returns False where the path, though it has not changed, is not a whole set. `tell_fault` gets
+    the words for each damaged manifest that is passed over. Raises Unsettled.
     """
     store = store_for(url)
     by = (task, attempt, marks)
@@ -172,7 +172,8 @@ def restore(
     tell_fault: Callable[[str], None] = lambda fault: None,
 ) -> Set:
     """Put set `number` back at `path`. Raises StorageFailed rather than take another set: all members of a group begin from the same one.
-    `path` appears with the whole set or not at all, but for older states that are damaged: `tell_fault` gets each fault of the store.
+    `path` appears with the whole set or not at all; only older states that are damaged are left out. `tell_fault` gets each fault of the
+    store.
     """
     store = store_for(url)
     for later in retried("look for a checkpoint", url, lambda: [other for other in _numbers(store) if other > number]):

@@ -56,7 +56,7 @@ def _check_format(output: Output, place: str) -> None:
         check(output)
     elif output.format != "auto":
         mend = "leave it out, or name an OutputFormat: hadoop:CLASS"
-        raise BadInput(f"{output.format} is no format of an output", place=place, mend=mend, anchor="unknown-format")
+        raise BadInput(f"{output.format} is not a format of an output", place=place, mend=mend, anchor="unknown-format")
 
 
 def _reason_unwritable(store: Store, probe: str) -> str | None:

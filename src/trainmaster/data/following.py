@@ -4,8 +4,8 @@ A program then reads remote files as files of its own machine, in any library an
 case: TensorFlow's own file system knows neither `hdfs://` nor `s3://`.
 
 Each look lists the files. A file whose size or stamp differs from the last look is read from the end of the copy on. A file was replaced if
-it is shorter than its copy, has another stamp at the same size, or has other bytes where the copy ends. It is copied anew then. Of a file
-that its writer holds open a storage may give more than its size says (HDFS): such a file is read at each look.
+it is shorter than its copy, has another stamp at the same size, or has other bytes where the copy ends. Then it is copied anew. A file that
+its writer holds open may have more content than its size says (HDFS): such a file is read at each look.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@
     <url>/_SUCCESS                                     JSON, written last: every file of the output with its size
     <url>/_partial/<job>/...                           the files that finished tasks of a failed job had committed; they stay for the user
 
-The claim is created exclusively, so of two attempts one commits, even where both believe that they may. The claim holds the
-list of files, so that whoever finishes an interrupted commit needs nothing else. Committing twice changes nothing, not even
-twice at once: an agent that was given up may still be at it when the master commits in its place. A later attempt of the
-same task, which the master names only after it wrote the earlier one off, takes over a claim that is not done and removes
-what the earlier one could still move. Where a store `renames`, a task's folder appears in one step; elsewhere files are
-copied, and `done` in the claim, then `_SUCCESS`, say what is whole.
+The claim is created exclusively, so of two attempts one commits, even where both believe that they may. The claim holds the list of files,
+so that whoever finishes an interrupted commit needs nothing else. Committing twice changes nothing, not even twice at once: an agent that
+was given up may still be committing when the master commits in its place. The master names a later attempt of the same task only after it
+wrote the earlier one off. The later one takes over a claim that is not done, and removes what the earlier one could still move. Where a
+store `renames`, a task's folder appears in one step; elsewhere files are copied, and `done` in the claim, then `_SUCCESS`, say what is
+whole.
 
 With `overwrite` there may be an earlier output, which stays whole until the job has succeeded: a commit then is the
 claim alone, and the upload goes to its place, or to `_partial`, at the end. First the lists of old and of new files are
@@ -20,9 +20,9 @@ new ones are put in place, and `_SUCCESS` is written. Each step may be done twic
 with it, and where nobody did, a later job removes what it left. The folder of a task that commits is replaced whole; other
 files that nobody listed are left alone.
 
-A task may commit in *parts*, each of which counts from the moment when the master has logged it, whatever becomes of its attempt. A part
-is uploaded, claimed and put in place as a task is, under a name of its own, `<role>-<index>.<attempt>.<part>`; nobody takes over its
-claim. With the layout `flat`, the files of a part whose names others have too go into the folder of that name.
+A task may commit in *parts*, each of which counts from the moment when the master has logged it, whatever becomes of its attempt. A part is
+uploaded, claimed and put in place as a task is, under a name of its own, `<role>-<index>.<attempt>.<part>`; nobody takes over its claim.
+With the layout `flat`, files of a part whose names are taken go into the folder of that name.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ from trainmaster.runtime.reading import counted
 
 
 def list_input(source: Input | str, key: str = "") -> Listing:
-    """Return the files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there
-    are none.
+    """Return the files that an input, or a URL, names, by path. Raises BadInput, naming `key` (inputs.NAME.url), where there is no file.
 
     Local files are named by absolute path, others by URL. An input that is mounted is not looked into. One that is followed may have no
     files yet.
@@ -105,7 +104,7 @@ def write_list(listing: Listing, path: str) -> None:
 
 
 def mountable(url: str, key: str = "") -> str:
-    """Return the path that an input is mounted from. Raises BadInput where the URL is no path, or nothing is there."""
+    """Return the path that an input is mounted from. Raises BadInput where the URL is not a path, or nothing is there."""
     target = local_path(url)
     if target is None or (not os.path.exists(target) and is_pattern(target)):
         raise BadInput(
@@ -128,7 +127,7 @@ def mount(url: str, path: str, key: str = "") -> None:
         os.unlink(path)  # that of an attempt before, or one that came with the files
     elif os.path.lexists(path):
         raise BadInput(
-            f"{path} exists and is no link to an input",
+            f"{path} exists and is not a link to an input",
             place=f"{key}: {url}" if key else url,
             mend="move it away, or give the input another path: local:",
             anchor="input-exists",

@@ -66,7 +66,7 @@ def download(
             return listing.size
         if staged is None and (not os.path.isdir(directory) or os.listdir(directory)):
             raise BadInput(
-                f"{directory} exists and is no input brought by an earlier attempt",
+                f"{directory} exists and is not an input brought by an earlier attempt",
                 place=listing.prefix,
                 mend="move it away, or give the input another path: local:",
                 anchor="input-exists",
@@ -140,7 +140,7 @@ def _remove_others(staging: str, needed: set[str]) -> None:
 
 
 class _Journal:
-    """The record of the content that each file in the staging directory holds: lines of JSON, of which the last one about a file counts."""
+    """The record of the content that each file in the staging directory holds: lines of JSON; the last one about a file counts."""
 
     def __init__(self, path: str) -> None:
         self._path = path

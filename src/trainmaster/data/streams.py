@@ -1,9 +1,9 @@
 """Streams carry records into a program's standard input and out of its standard output.
 
-In: `feed` writes the records of a task's pieces, epoch after epoch. The pipe is the only buffer: a program that reads
-slowly makes us wait, one that closes its input early has had enough, which is no error. With `shuffle` the pieces are
-dealt in a random order and their records drawn from a buffer of `buffer` records (as tf.data and WebDataset do); a file
-of `format: bytes` has no records, and stays whole. The order follows from (seed, epoch) alone, so it can be repeated.
+In: `feed` writes the records of a task's pieces, epoch after epoch. The pipe is the only buffer: a program that reads slowly makes us wait.
+One that closes its input early has had enough, which is not an error. With `shuffle` the pieces are dealt in a random order and their
+records drawn from a buffer of `buffer` records (as tf.data and WebDataset do); a file of `format: bytes` has no records, and stays whole.
+The order follows from (seed, epoch) alone, so it can be repeated.
 
 Out: `Parts` cuts a program's output into files of about one size, at the ends of records; they are committed with
 its attempt.

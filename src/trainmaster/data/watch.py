@@ -1,16 +1,15 @@
 """A checkpoint is worth storing once it has changed and nobody is writing it any more.
 
-`Watch.look` is called now and then (a cheap scan of names, sizes and times) and answers with a `Ready` once the path
-has changed since the last set, has then been still for a moment, and no process of the program has a file of it open
-for writing. A program that reports that it has saved spares the waiting: `settled=True`.
+`Watch.look` is called now and then (a cheap scan of names, sizes and times). It returns a `Ready` once the path has changed since the last
+set, has then been still for a moment, and has no file that a process of the program holds open for writing. A program that reports that it
+has saved spares the waiting: `settled=True`.
 
-A program that renews its checkpoint more often than that is never still. Where the caller is `pressed`, a file that was
-renamed into place is whole although it has just come: its bytes are older than its name (rename(2) changes the time of
-the status alone), or another file has the name than at the look before. A file written in place has to be still.
-Only the program knows whether two such files belong together: one may be a step older, as a kill between the two
-renames would have left it.
-`why` tells what a path that has changed waits for, and `changed` since when. A link or pipe that no set will hold is a change
-too: the set that follows, though it may equal the previous one, names it.
+A program that renews its checkpoint more often than that is never still. Where the caller is `pressed`, a file that was renamed into place
+is whole although it has just come: its bytes are older than its name (rename(2) changes the time of the status alone), or the name was that
+of another file at the look before. A file written in place has to be still. Only the program knows whether two such files belong together:
+one may be a step older, as a kill between the two renames would have left it. `why` tells what a path that has changed waits for, and
+`changed` since when. A link or pipe that no set will hold is a change too: the set that follows, though it may equal the previous one,
+names it.
 
 `mark` is any value that tells how far the inputs had been read. `look` returns the mark of the last look *before* the
 first change: records read later may have had no part in the bytes of the set. A program that reports that it has saved

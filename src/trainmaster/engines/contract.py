@@ -12,8 +12,8 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
 brings that package into the containers of its jobs: all of it, and nothing else that it may need.
 
-An engine's classes inherit from these protocols, and cannot be made while a method that is abstract here is missing. What only some engines
-have is done here as engines do that have it not.
+An engine's classes inherit from these protocols, and cannot be instantiated while a method that is abstract here is missing. A method that
+only some engines need does here what suits the others.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Request(Plain):
     hosts: tuple[str, ...] = ()  # where most of the task's data is, the most first: a wish
     growth: bool = False  # the job goes on without it
     minimum: int = 0  # containers of its role that the job cannot go on without, where it can go on without the others; 0: it cannot
-    job_priority: int = 0  # of the job, of which `priority` is made too; higher first
+    job_priority: int = 0  # of the job, also part of `priority`; higher first
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -173,7 +173,7 @@ class MasterSide(Protocol):
 
     @abstractmethod
     async def release(self, task: str, serial: int) -> None:
-        """Take a container (or ask) back; its agent is told to go and, if it does not, ended. A `ContainerExited` follows."""
+        """Take a container (or ask) back: its agent is asked to end and, if it does not, killed. A `ContainerExited` follows."""
         ...
 
     @abstractmethod

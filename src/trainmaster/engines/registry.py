@@ -89,7 +89,7 @@ def is_on_this_machine(name: str) -> bool:
 
 
 def is_mount(url: str, name: str) -> bool:
-    """Tell whether a URL of a job, or a path, is one of the engine's containers, of which this machine knows nothing."""
+    """Tell whether a URL of a job, or a path, is in the engine's containers, where this machine cannot look."""
     scheme, separator, _ = url.partition("://")
     return engine(name).capabilities.mounts and (not separator or scheme.lower() in ("file", "local"))
 
@@ -108,7 +108,7 @@ def names() -> list[str]:
 
 
 def usable() -> Iterator[Engine]:
-    """Yield all engines, but for those of packages that cannot be used: `tm doctor` names these."""
+    """Yield all engines except those of packages that cannot be used: `tm doctor` names these."""
     for name in names():
         with contextlib.suppress(BadInput):
             yield engine(name)

@@ -1,11 +1,10 @@
 """The one archive that a container needs: our code and the packages that it uses, for any CPython >= 3.11 of the submitter's platform.
 
 It is a `tar.gz` of `start`, a shell script that finds such a Python, `begin.py`, and `lib/`, with the bytecode of the Python that made it.
-Its files are those installed at the submitter, so a container runs the same code. Of an engine of another package it has that package too,
-with the entry point by which the master finds it. Compiled modules are refused unless they are `abi3`:
-those of one Python version are left out where the package works without (websockets' `speedups`). The same content gives the same bytes,
-and its digest is its name, so it is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the
-installed files.
+Its files are those installed at the submitter, so a container runs the same code. For an engine of another package it has that package too,
+with the entry point by which the master finds it. Compiled modules are taken only if they are `abi3`. Those of one Python version are left
+out, and their package works without them (websockets' `speedups`). The same content gives the same bytes, and its digest is its name, so it
+is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the installed files.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ sys.exit(getattr(import_module(module), name)())
 """
 _START = f"""\
 #!/bin/sh
-# Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds. What PATH finds may be a script
-# that looks for Python in its turn (pyenv), so Python itself says where it is, and YARN's containers of one job keep that on each node.
+# Become MODULE:FUNCTION with the first Python >= 3.11: the job's own, else one that this node's PATH finds. PATH may find a script
+# that looks for Python in its turn (pyenv). So Python itself says where it is, and YARN's containers of one job keep that on each node.
 here=${{0%/*}}
 kept=
 [ -n "$LOCAL_DIRS" ] && [ -z "$YARN_CONTAINER_RUNTIME_TYPE" ] && kept=${{LOCAL_DIRS%%,*}}/trainmaster-python
@@ -149,7 +148,7 @@ def _files_of_engine(engine: str) -> Iterator[tuple[str, str]]:
 
 
 def _package_files(package: str, place: str, without: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the files of an installed package, but for some of its own packages."""
+    """Yield the files of an installed package, except some of its own packages."""
     for folder, folders, names in os.walk(place):
         folders[:] = [name for name in folders if name != "__pycache__" and (folder != place or name not in without)]
         for name in names:

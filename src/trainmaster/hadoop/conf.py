@@ -1,9 +1,9 @@
 """The cluster's configuration, as its administrator wrote it: core-site.xml, hdfs-site.xml and yarn-site.xml of one directory.
 
 A value may name others in `${}`: keys of the configuration, a few of Java's system properties, and `${env.NAME}`; an unknown name stays as
-written, as in Hadoop. A later file wins over an earlier one, unless the earlier one says `final`. Hadoop's own defaults lie in its jars and
+written, as in Hadoop. A later file wins over an earlier one, unless the earlier one says `final`. Hadoop's own defaults are in its jars and
 are not read: the few that matter to a client are in `DEFAULTS`. A value is interpreted only when it is asked for, so a wrong value does no
-harm until then; whoever asks for it gets a ConfError that names file and line.
+harm until then. Then it raises a ConfError that names file and line.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Configuration:
         try:
             return int(text, 16) if text.lower().startswith(("0x", "-0x")) else int(text)
         except ValueError:
-            raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is no whole number") from None
+            raise ConfError(f"{self.place(key)}: {key} is {text!r}, which is not a whole number") from None
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Return True or False; for any other text the default, as in Hadoop, whose servers read the same file."""
@@ -295,7 +295,7 @@ def _address(conf: Configuration, key: str, text: str, default: str) -> Address:
     host, port = split_address(text)
     port = port or split_address(default)[1]
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfError(f"{conf.place(key)}: {key} is {text!r}, which is no host:port")
+        raise ConfError(f"{conf.place(key)}: {key} is {text!r}, which is not host:port")
     # A server that listens on every address is on the client's own machine, and is reached by the loopback address.
     return ("localhost" if host in ("0.0.0.0", "::") else host), int(port)
 

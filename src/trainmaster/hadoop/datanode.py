@@ -183,7 +183,7 @@ class _Stream:
             if byte < 0x80:
                 break
             if shift > 28:
-                raise Garbled(f"{self.place} sent a length that is none")
+                raise Garbled(f"{self.place} sent a malformed length")
         if size > LIMIT:
             raise Garbled(f"{self.place} sent a message of {size} bytes")
         return _parse(kind, self.take(size), self.place)
@@ -209,7 +209,7 @@ def _parse(kind: type[M], data: bytes, place: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise Garbled(f"{place} sent bytes that are no {kind.__name__}") from error
+        raise Garbled(f"{place} sent bytes that are not a {kind.__name__}") from error
 
 
 def _delimited(message: Message) -> bytes:

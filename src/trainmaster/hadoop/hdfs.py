@@ -102,8 +102,8 @@ class Block:
 def filed(token: Token, conf: Configuration, url: str = "") -> dict[str, Token]:
     """Return a NameNode's token by alias, as a file of tokens should hold it: once for each name by which it is looked for.
 
-    Hadoop's Java looks for the service `ip:port`, hdfs-native for `host:port` as the address is written; where several NameNodes stand
-    behind one name, both look for `ha-hdfs:<name>`. Raises ConfError, and Unreachable for an unknown host.
+    Hadoop's Java looks for the service `ip:port`, hdfs-native for `host:port` as the address is written; where several NameNodes have one
+    name, both look for `ha-hdfs:<name>`. Raises ConfError, and Unreachable for an unknown host.
     """
     name = urlsplit(url).netloc or urlsplit(default_fs(conf)).netloc
     if name in name_services(conf):

@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             return
         if answer is None:
             if not 0 <= reply.call < wire.LAST_CALL:
-                raise Garbled(f"answers call {reply.call}, which is none")
+                raise Garbled(f"answers call {reply.call}, which cannot be a call")
             return  # a late reply to a call that was given up
         if not answer.done():
             if reply.error is not None:
@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
         self._gone.set()
 
     def _read_rest(self) -> None:
-        """Read the server's last words after a failed write: they may still lie in the socket, which is closed only after this."""
+        """Read the server's last words after a failed write: they may still be in the socket, which is closed only after this."""
         assert self._transport is not None
         descriptor = self._transport.get_extra_info("socket").fileno()
         with contextlib.suppress(OSError):

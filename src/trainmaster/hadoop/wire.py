@@ -4,9 +4,9 @@ A connection begins with a header, `hrpc`, the version, the service class and th
 sides send *frames*: a length of 4 bytes, big-endian, then messages, each with its own length as a varint. A request is a
 header, the method's header and the parameter; a reply is a header, and on success a body.
 
-The other side may send anything. `Splitter` refuses a length that is beyond LIMIT before it holds the bytes; `read_reply`
-refuses whatever is no reply. All refusals are Garbled, in words that follow the server's name. After a refusal the connection is
-useless, because nobody knows where the next frame begins.
+The other side may send anything. `Splitter` refuses a length that is beyond LIMIT before it holds the bytes; `read_reply` refuses anything
+that is not a reply. All refusals are Garbled, in words that follow the server's name. After a refusal the connection is useless, because
+nobody knows where the next frame begins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROTOCOL_VERSION = 1  # of every protocol of YARN and HDFS
 LIMIT = 64 << 20  # bytes of a frame; Hadoop's own servers take 128 MiB (ipc.maximum.data.length)
 NO_SASL, SASL = 0x00, 0xDF
 
-CONTEXT, PING, SASL_CALL = -3, -4, -33  # call ids that are no calls
+CONTEXT, PING, SASL_CALL = -3, -4, -33  # call ids that are not calls
 LAST_CALL = 0x7FFFFFFF
 SUCCESS, FATAL = RpcResponseHeaderProto.SUCCESS, RpcResponseHeaderProto.FATAL
 
@@ -87,7 +87,7 @@ def method(name: str, protocol: str) -> bytes:
 
 
 def context(protocol: str, user: str, client: bytes) -> bytes:
-    """Return the frame that says for which user the calls of this connection are; a token's own user stands in the token."""
+    """Return the frame that says for which user the calls of this connection are; a token's own user is in the token."""
     message = IpcConnectionContextProto(protocol=protocol)
     if user:
         message.userInfo.CopyFrom(UserInformationProto(effectiveUser=user))
@@ -158,7 +158,7 @@ def _refusal(size: int, data: bytes) -> str:
         return "answers as a web server does: this is the port of its pages, not of RPC"
     if size < 4 * LIMIT:
         return f"sends a frame of {size >> 20} MiB, more than the {LIMIT >> 20} MiB that one may have"
-    return f"sends what is no Hadoop RPC: {data!r}"
+    return f"sends something that is not Hadoop RPC: {data!r}"
 
 
 def read_reply(data: bytes, place: str) -> Reply:
@@ -183,9 +183,9 @@ def read_message(kind: type[M], data: bytes | memoryview) -> M:
     try:
         message = kind.FromString(bytes(data))
     except DecodeError as error:
-        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: {error}") from error
+        raise Garbled(f"sends {len(data)} bytes that are not a {kind.__name__}: {error}") from error
     if not message.IsInitialized():
-        raise Garbled(f"sends {len(data)} bytes that are no {kind.__name__}: a required field is not there")
+        raise Garbled(f"sends {len(data)} bytes that are not a {kind.__name__}: a required field is not there")
     return message
 
 

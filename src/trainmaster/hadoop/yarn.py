@@ -185,7 +185,7 @@ class ExitStatus(enum.IntEnum):
 
 
 def why(exception: y.SerializedExceptionProto) -> str:
-    """Return a node's message about one of several requests, in a line: the cause often stands on the second of its lines."""
+    """Return a node's message about one of several requests, in a line: the cause is often on the second of its lines."""
     return " ".join(exception.message.split()) or exception.class_name
 
 

@@ -32,7 +32,7 @@ Place = tuple[str, ...]
 VALUE, FLAG = True, False  # whether an option has a value
 OURS = {"dry-run": FLAG, "engine": VALUE, "json": FLAG, "idempotency-key": VALUE, "set": VALUE, "help": FLAG, "h": FLAG}
 ENGINE = "yarn"  # both systems ran on it
-# A key of a job file in a text: dotted, or with a value, or with a colon alone behind it (`bare`).
+# A key of a job file in a text: dotted, or with a value, or followed by a colon alone (`bare`).
 _KEY = re.compile(
     r"(?<![\w./-])(?<!--set )(?P<key>[a-z_]+(?:\.[\w-]+)*)"
     r"(?:: (?P<value>[\w.]+)(?=$|[,;.)]| or | and )|(?P<bare>:)(?=$|[,;)]))?(?![\w-])"
@@ -199,7 +199,7 @@ class Draft:
 
 
 def parsed(words: Sequence[str], known: Mapping[str, bool], subject: str) -> tuple[list[tuple[str, Said]], list[str]]:
-    """Return the options in order, with their names, and the words behind them. `known`: name -> VALUE or FLAG.
+    """Return the options in order, with their names, and the words after the last one. `known`: name -> VALUE or FLAG.
 
     The forms are those of the original parsers: `--name VALUE`, `--name=VALUE`, also with one dash; and `true` or `false` behind a flag.
     """
@@ -349,7 +349,7 @@ def usage(system: str, calls: Sequence[str], known: Mapping[str, bool]) -> Itera
     """Yield how a dialect is called, its flags, and those of our flags that may stand among them."""
     for number, call in enumerate(calls):
         yield f"{'       ' if number else 'Usage: '}tm submit --{system.lower()} {call}"
-    yield f"What each flag becomes is on the page Coming from {system}."
+    yield f"The page Coming from {system} says what each flag becomes."
     for title, options in ((f"Flags of {system}:", known), ("Flags of tm:", OURS)):
         yield from ("", title)
         for name, has_value in options.items():

@@ -23,7 +23,7 @@ _BATCH = 500  # entries of a request, of 1,000 that the interface allows
 
 
 class Runs:
-    """The runs of one experiment on a tracking server. Raises BadInput where the extra is missing, or the server's URI is none."""
+    """The runs of one experiment on a tracking server. Raises BadInput where the extra is missing, or the server's URI is wrong."""
 
     def __init__(self, uri: str, experiment: str) -> None:
         try:

@@ -157,7 +157,7 @@ def _walk(data: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[Any, 
         elif not any(key_path.startswith(f"{known}.") for key_path in KEYS):
             raise unknown(known, list(KEYS), f"the file of {WHAT}, at {origin},")
         elif value is not None and not isinstance(value, Mapping):
-            raise BadInput(f"{known} is no section", place=origin, mend="write keys below it", anchor="dialect")
+            raise BadInput(f"{known} is not a section", place=origin, mend="write keys below it", anchor="dialect")
         elif value is not None:
             yield from _walk(value, prefix, origins)
 
@@ -293,7 +293,7 @@ class _Builder:
             path = os.path.abspath(os.path.expanduser(keytab.text.removeprefix("file://")))
             self.draft.set_key((*prefix, "principal"), principal.text, principal)
             self.draft.set_key((*prefix, "keytab"), path, keytab)
-            self.draft.remark("--keytab: the job's master gets newer tokens by it; submitting needs a ticket: kinit")
+            self.draft.remark("--keytab: the job's master gets newer tokens with it; submitting needs a ticket: kinit")
         if "distribute_keytab" in self.single:
             self.draft.remark("--distribute_keytab: nothing to do here; the keytab goes to the job's master alone")
 
@@ -302,7 +302,7 @@ class _Builder:
         return BadInput(why, place=origin, mend=mend, anchor="wrong-value")
 
     def _roles(self, several: bool) -> list[str]:
-        """Set the roles: workers, of which the first of several is the master, and ps. Return the roles."""
+        """Set the roles, workers and ps, and return them. The first of several workers is the master."""
         sizes = (
             {"master": (1, "worker"), "worker": (self.workers - 1, "worker")}
             if several

@@ -31,7 +31,7 @@ class Phase:
 
 
 def phases(status: Mapping[str, Any], description: Mapping[str, Any], timeline: Timeline) -> Iterator[Phase]:
-    """Yield the spans of a job, parents first. What goes on still ends with the log's last event."""
+    """Yield the spans of a job, parents first. A span that goes on still ends with the log's last event."""
     job, end = str(status["job"]), status["ended"] or max(status["at"], timeline.at)
     reason = status["reason"] or {}
     yield Phase(

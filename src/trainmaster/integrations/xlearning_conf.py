@@ -195,7 +195,7 @@ def duration(setting: Said) -> str:
 
 
 def milliseconds(setting: Said) -> str:
-    """Return a number of milliseconds as a duration of ours; 0 is none."""
+    """Return a number of milliseconds as a duration of ours; 0 is `none`."""
     return f"{count(setting)}ms" if count(setting) else "none"
 
 

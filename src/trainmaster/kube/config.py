@@ -84,7 +84,7 @@ def in_cluster(namespace: str = "", environ: Mapping[str, str] = os.environ, fol
     """Return the cluster of the pod that we are in, with the pod's service account as the user. Raises ConfError."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfError("this is no pod: KUBERNETES_SERVICE_HOST is not set")
+        raise ConfError("this is not a pod: KUBERNETES_SERVICE_HOST is not set")
     try:
         with open(f"{folder}/ca.crt", encoding="utf-8") as file:
             ca = file.read()
@@ -133,7 +133,7 @@ def _merge(files: list[str]) -> dict[str, Any]:
                     entry = (os.path.dirname(os.path.abspath(path)), dict(row[section[:-1]] or {}))
                     merged[section].setdefault(str(row["name"]), entry)
                 except (KeyError, TypeError, ValueError):
-                    raise ConfError(f"{path} is no kubeconfig: its {section} are malformed", "correct it") from None
+                    raise ConfError(f"{path} is not a kubeconfig: its {section} are malformed", "correct it") from None
     return merged
 
 
@@ -149,7 +149,7 @@ def _read(path: str) -> dict[str, Any]:
     except ValueError:
         content = _yaml(path, text)
     if not isinstance(content, dict):
-        raise ConfError(f"{path} is no kubeconfig", "correct it, or name another one in KUBECONFIG")
+        raise ConfError(f"{path} is not a kubeconfig", "correct it, or name another one in KUBECONFIG")
     return content
 
 
@@ -162,7 +162,9 @@ def _yaml(path: str, text: str) -> Any:
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         line = str(error).splitlines()[0]
-        raise ConfError(f"{path} is no kubeconfig: {line}", "correct it, or name another one in KUBECONFIG") from None
+        raise ConfError(
+            f"{path} is not a kubeconfig: {line}", "correct it, or name another one in KUBECONFIG"
+        ) from None
 
 
 def _entry(merged: dict[str, Any], section: str, name: str, source: str, word: str) -> tuple[str, dict[str, Any]]:
@@ -179,7 +181,7 @@ def _bytes(entry: Mapping[str, Any], key: str, folder: str, source: str) -> byte
         try:
             return base64.b64decode(str(data), validate=True)
         except ValueError:
-            raise ConfError(f"{source}: {key}-data is no base64", "correct it") from None
+            raise ConfError(f"{source}: {key}-data is not base64", "correct it") from None
     if not (path := entry.get(key)):
         return None
     full = os.path.join(folder, os.path.expanduser(str(path)))

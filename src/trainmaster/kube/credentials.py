@@ -1,8 +1,9 @@
 """Prove to a Kubernetes cluster who we are.
 
 A user of a kubeconfig has a token, a file with one, a client certificate, a name with a password, or a *plugin*: a program that prints an
-ExecCredential (client.authentication.k8s.io) with a token or a certificate. What may expire is fetched anew: a token's file is read when it
-changes (a pod's is rotated each hour), a plugin is run when its credentials expire, and both once more when the server says 401.
+ExecCredential (client.authentication.k8s.io) with a token or a certificate. Credentials that may expire are fetched anew: a token's file is
+read when it changes (a pod's is rotated each hour), a plugin is run when its credentials expire, and both once more when the server says
+401.
 
 `present()` returns the credentials to show now. They never appear in a repr or a message.
 """

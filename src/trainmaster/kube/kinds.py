@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen
 class Kind:
-    """One kind: `group` ("" is the core's), `version`, `plural` as in paths, `name` as in `kind:`, and whether it lies in namespaces."""
+    """One kind: `group` ("" is the core's), `version`, `plural` as in paths, `name` as in `kind:`, and whether it is namespaced."""
 
     group: str
     version: str

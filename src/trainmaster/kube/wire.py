@@ -216,14 +216,14 @@ def _tls(config: Config, certificate: tuple[bytes, bytes] | None) -> ssl.SSLCont
         else:
             context.load_default_certs()
     except (ssl.SSLError, ValueError):
-        raise ConfError(f"{config.source}: its certificate authority is no certificate", "correct it") from None
+        raise ConfError(f"{config.source}: its certificate authority is not a certificate", "correct it") from None
     if certificate is not None:
-        descriptor = os.memfd_create("certificate")  # the key never lies on a disk
+        descriptor = os.memfd_create("certificate")  # the key is never on a disk
         try:
             os.write(descriptor, b"\n".join(certificate))
             context.load_cert_chain(f"/proc/self/fd/{descriptor}")
         except ssl.SSLError:
-            raise ConfError(f"{config.source}: client certificate and key are no pair", "log in anew") from None
+            raise ConfError(f"{config.source}: client certificate and key are not a pair", "log in anew") from None
         finally:
             os.close(descriptor)
     return context
@@ -261,7 +261,7 @@ def broken(place: str, *, sent: bool) -> Iterator[None]:
     except (h11.RemoteProtocolError, asyncio.LimitOverrunError) as error:
         raise Unreachable(f"{place} does not speak HTTP: {error}", sent=sent) from None
     except h11.LocalProtocolError:  # its message repeats what was to be sent, a token for example
-        raise Unreachable(f"{place}: what we were to send is no HTTP", sent=sent) from None
+        raise Unreachable(f"{place}: our request is not valid HTTP", sent=sent) from None
     except OSError as error:
         if isinstance(error, TimeoutError) and not error.args:  # a limit of our own, reported by the code that set it
             raise

@@ -37,7 +37,7 @@ def is_running(job: str) -> bool:
 
 
 def lock_alone(lock: IO[str]) -> bool:
-    """Lock the file as its master; False where another one has. Whoever asks `is_running` has a lock of its own for a moment."""
+    """Lock the file as its master; return False where another one has. A caller of `is_running` has a lock of its own for a moment."""
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """One master's life: take an epoch, replay the log, open the engine, serve, turn until the job is over, and clear up.
 
-A master reads the job's storage (`job.json`, `site.json`), but for token, secrets, the submitter's environment and allowance. The process
-that starts it hands these over (see `launch`), perhaps with a user's wish to `kill` the job.
+A master reads `job.json` and `site.json` from the job's storage. The process that starts the master hands over the token, secrets, the
+submitter's environment and allowance (see `launch`), perhaps with a user's wish to `kill` the job.
 """
 
 from __future__ import annotations
@@ -234,14 +234,12 @@ class _Life:
         masters' files; remove the half-written files of killed writers.
         """
         await asyncio.to_thread(remove_drafts, self.path)
-        await _surely(lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage yet where we are")
+        await _surely(lambda: asyncio.to_thread(self._say_where), "our address is not in the storage yet")
         if self.storage_place != self.path:
-            await _surely(lambda: asyncio.to_thread(self._put_beside), "the job does not lie beside its log yet")
+            await _surely(lambda: asyncio.to_thread(self._put_beside), "the job is not stored with its log yet")
         await _surely(lambda: self._settle(_SETTLED), "what an earlier master holds open of the log is not closed yet")
         # An earlier master that was suspended while it wrote its addresses may have written them after us.
-        await _surely(
-            lambda: asyncio.to_thread(self._say_where), "it does not stand in the storage any more where we are"
-        )
+        await _surely(lambda: asyncio.to_thread(self._say_where), "our address may not be in the storage any more")
 
     def _say_where(self) -> None:
         record = epochs.MasterRecord(self.epoch, self.host.addresses, {"pid": os.getpid()})
@@ -407,7 +405,7 @@ class _Life:
         try:
             self.storage.replace(FAILED, json.dumps(words).encode())
         except StorageFailed as failure:
-            log.warning("the next master is not told: %s", failure.message)
+            log.warning("the next master will not know why this one ends: %s", failure.message)
 
     def _last_words(self) -> str:
         """Return the last words of the master before this one; "" where it left none, as one that was killed."""

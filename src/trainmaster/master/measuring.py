@@ -47,7 +47,7 @@ class Measuring:
         self._work = asyncio.create_task(self._run())
 
     def sample(self, task: str, message: Mapping[str, Any]) -> None:
-        """Take an agent's sample. Raises ValueError, TypeError, LookupError where it is none."""
+        """Take an agent's sample. Raises ValueError, TypeError or LookupError where it is malformed."""
         if values := readings(message):
             self._note(task, values)
 

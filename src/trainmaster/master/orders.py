@@ -31,7 +31,7 @@ from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
 from trainmaster.engines.contract import Request
 from trainmaster.frameworks.variables import file_list
 
-CONTENT_FROM = 16 * 1024  # bytes; a larger file is no part of the order
+CONTENT_FROM = 16 * 1024  # bytes; a larger file is not part of the order
 
 
 class Orders:
@@ -179,7 +179,7 @@ class Orders:
         }
 
     def _warm_up(self, state: State, task: Task, role: Role) -> dict[str, Any]:
-        """Return what a spare will be told, as far as it does not depend on its generation, and the names of what does."""
+        """Return the part of a spare's order that does not depend on its generation, and the names of variables that do."""
         pattern = pattern_of(state, task)
         assert pattern is not None
         placed = frameworks.placement(self.job.framework, self._formation(state, pattern), pattern.key)

@@ -182,7 +182,7 @@ class Shell:
         """Wait until the engine grants a container whose agent has called already; return True where the wait was needed.
 
         A group begins with all that is granted at once, and an agent shows its own container alone. The wait is short: the engine may have
-        told an earlier master.
+        reported the grant to an earlier master.
         """
 
         def is_granted() -> bool:
@@ -416,7 +416,7 @@ class Shell:
         return size
 
     def _counts_silence(self) -> bool:
-        """Return whether a deadline has passed by which an agent was to have told something."""
+        """Return whether a deadline has passed by which an agent was to have reported something."""
         deadline, wake = self.state.next_deadline(), self.drive.wake
         if deadline is None or wake is None:
             return False

@@ -127,7 +127,7 @@ class StepRunner:
         return content
 
     def _cut_table(self, name: str, input_: Input) -> dict[str, Any]:
-        """Cut a table as its readers will open it. Its URL stands for a file, of which nobody knows the bytes."""
+        """Cut a table as its readers will open it. The table is listed as one file of unknown size."""
         from trainmaster.data.formats import tables
 
         roles = [role for role in self._job.roles if input_ in uses(self._job, role)]

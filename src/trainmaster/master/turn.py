@@ -4,10 +4,10 @@ A shell drives it: `master.shell` where jobs run, `simulation.master` where they
 
     tell  ->  take  ->  the shell writes the events, synced where one is a barrier  ->  perform  ->  the shell does that  ->  tell ...
 
-Four rules hold here. Asks are told to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is
-carried out once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. What
-tasks lease (`core.input.leases`) is kept between turns and in no event, so the core sees of each report what its task holds; and so are the
-barriers, locks and rendezvous of programs (`core.coordination`), and how fast they work (`core.pace`).
+Four rules hold here. Asks go to the core first, as `Did`, and so are on record before the engine answers. A commit or a step is carried out
+once at a time. Once the log cannot be written nothing is begun any more: only actions that end something are carried out. Tasks' leases
+(`core.input.leases`) are kept between turns and not in events, so the core sees only the part of a report whose leases its task holds. The
+barriers, locks and rendezvous of programs (`core.coordination`) and their pace (`core.pace`) are kept in the same way.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Work(Plain):
 
     releases: Sequence[Key]
     asks: list[Key] | None  # all containers that are wanted and not granted; None where the engine knows them already
-    orders: Sequence[Order]  # to agents; those that were sent are told (`sent`)
-    steps: Sequence[CommitFor | Step]  # each is told once it is done (`carried_out`)
+    orders: Sequence[Order]  # to agents; `sent` reports those that were sent
+    steps: Sequence[CommitFor | Step]  # `carried_out` reports each once it is done
 
 
 class Turns:

@@ -48,7 +48,7 @@ def find(name: str = "kubernetes") -> Cluster:
 def up(
     settings: Settings, name: str = "kubernetes", folder: Path | None = None, say: Say = lambda line: None
 ) -> Cluster:
-    """Start a cluster and return when it is ready. `folder` replaces its place in the state directory; `say` is told of long steps.
+    """Start a cluster and return when it is ready. `folder` replaces its place in the state directory; `say` reports long steps.
 
     Raises BadInput where something is missing, or where the cluster exists with other settings, and EngineFailed where a daemon ends.
     """

@@ -71,7 +71,7 @@ def waits(place: Place, token: str, settings: Settings) -> str:
             return f"there is no namespace {namespace} with its service account yet"
     answer = ask(place, token, "GET", "/api/v1/nodes")
     if answer.status != 200:
-        return f"the nodes are not told: {answer.said[:300]}"
+        return f"the nodes cannot be listed: {answer.said[:300]}"
     nodes = {node["metadata"]["name"]: node for node in answer.json["items"]}
     unready = sorted(set(names_of_nodes(settings)) - {name for name, node in nodes.items() if takes_pods(node)})
     if unready:

@@ -41,7 +41,7 @@ class Settings(Recorded):
         check_range("--memory (MiB)", self.memory, 256, 1 << 30)
         check_range("--cores", self.cores, 1, 1024)
         if not self.nodes and not self.simulated:
-            raise BadInput("a cluster without any node is none", mend="give --nodes or --simulated")
+            raise BadInput("a cluster needs at least one node", mend="give --nodes or --simulated")
         for resource, count in self.resources.items():
             if not _RESOURCE.fullmatch(resource):
                 raise BadInput(

@@ -1,7 +1,7 @@
 """A standalone Spark cluster with its record: its daemons, what its clients need, whether it is ready, and its end.
 
 The record, `cluster.json` in the cluster's directory, has the settings and ports with which the cluster runs, and its processes. It is
-written before a daemon starts and after each start. Beside it are:
+written before a daemon starts and after each start. Its directory also has:
 
     conf/       spark-defaults.conf, for the daemons and for applications; log4j2.properties; the scripts that name devices
     logs/       the output of each daemon
@@ -9,7 +9,7 @@ written before a daemon starts and after each start. Beside it are:
     worker-1/   the directories of the worker's executors, with their stdout and stderr
 
 Worker N has the address 127.0.0.N+1, so that Spark takes the workers for different hosts. Executors inherit the environment of their
-worker, and with it the cluster's mark (see `clusters.daemons`), by which they are ended with it.
+worker, and with it the cluster's mark (see `clusters.daemons`), so they end with the cluster.
 """
 
 from __future__ import annotations

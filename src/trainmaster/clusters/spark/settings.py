@@ -42,4 +42,4 @@ class Settings(Recorded):
             check_range(f"--resource {resource}", count, 0, 10_000)
         for name in self.properties:
             if not name.startswith("spark."):
-                raise BadInput(f"{name} is no property of Spark: its names begin with spark.", place="--property")
+                raise BadInput(f"{name} is not a property of Spark: such names begin with spark.", place="--property")

@@ -102,7 +102,7 @@ class Owner:
         return feeder
 
     def receive(self, feeder: int, message: dict[str, Any]) -> None:
-        """Take in a message of such a feeder. Raises ValueError, KeyError and TypeError where it is none, OSError once it is dismissed."""
+        """Take in a message of such a feeder. Raises ValueError, KeyError or TypeError if malformed, OSError for a dismissed feeder."""
         if feeder not in self._streams:
             raise ConnectionResetError
         self._operations[message["op"]](feeder, message)
@@ -176,7 +176,7 @@ class Owner:
                 self._drop(connection)
                 break
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                log.warning("a connection to the feed %s sent what is no message, and was closed: %s", self.path, error)
+                log.warning("a connection to the feed %s sent a wrong message, and was closed: %s", self.path, error)
                 self._drop(connection)
                 break
         self._send_answers([])
@@ -236,7 +236,7 @@ class Owner:
 
     def _greet(self, connection: _Connection, message: dict[str, Any]) -> None:
         if message["op"] not in _ROLES:
-            raise ValueError(f"{str(message)[:80]} is no greeting")
+            raise ValueError(f"{str(message)[:80]} is not a greeting")
         if str(message["v"]).partition(".")[0] != PROTOCOL.partition(".")[0]:
             reason = f"the feed speaks version {PROTOCOL} of its protocol, and not {message['v']}: use one version of Trainmaster"
             self._send(connection, {"op": "refused", "why": reason})
@@ -258,7 +258,7 @@ class Owner:
 
     def _reserve(self, party: int, message: dict[str, Any]) -> None:
         stage, partition, batch = map(int, message["number"])
-        if (limit := message.get("limit")) is not None:  # the master told the feeder, perhaps before us
+        if (limit := message.get("limit")) is not None:  # from the master; it may reach the feeder before us
             self.ring.permit(int(limit), int(message.get("ahead", 0)))
         self.ring.reserve(
             party, (stage, partition, batch), int(message["size"]), rows=int(message["rows"]),

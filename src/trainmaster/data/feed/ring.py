@@ -1,20 +1,20 @@
 """The state of a feed's ring: the holder of each part of its memory, as plain data without sockets or memory.
 
-A *feeder* reserves room for a batch and writes it. Then it waits for the *reader*, who holds it, and has read it when it releases it.
+A *feeder* reserves room for a batch and writes it. Then the batch waits for the *reader*, which holds it, and releases it once it is read.
 Parts are given out first-fit, since they come back in any order. Feeders get them in the order of their requests, so that a large batch is
 not overtaken for ever. Invariants, under any order of calls:
 
 - no two parts overlap, and a part is whole again when nobody has it: a feeder that dies frees what it was writing;
 - a batch is handed to a reader once, except for those that a reader held when it died, which go to the next reader;
 - a number is accepted once. A request for one that is being written waits: it is refused if the batch comes, granted if its feeder dies;
-- the end is told behind all batches, a stop to all feeders at once.
+- the end is reported after all batches, a stop to all feeders at once.
 
-A batch may have a third of the ring: while a reader holds one batch, whatever it is and wherever it lies, there is room for another.
+A batch may have a third of the ring: while a reader holds one batch, whatever its size and place, there is room for another.
 
-Where ranks read in step, the reader may have `limit` rows: of a batch that goes beyond, it gets the first rows, and the others later. A
-feeder that does not wait hears `full`, for there is no room, or the ring has enough beyond the limit (`starved`: and the reader waits for
-more); it may go to another ring. Of the feeders of a partition the newest (`try`) is heard alone, so that an older one puts nothing here
-once its successor put elsewhere.
+Where ranks read in step, the reader may have `limit` rows: if a batch goes beyond, the reader gets its first rows now and the others later.
+A feeder that does not wait gets `full` if there is no room, or if the ring has enough beyond the limit (`starved`: the reader waits for
+more all the same). It may go to another ring. Only the newest feeder of a partition (`try`) is heard, so that an older one puts nothing
+here once its successor has put batches elsewhere.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Ring:
         self._queue: deque[Part] = deque()
         self._held: dict[int, Part] = {}  # by where they begin, in the order of their going to the reader
         self._demand = 0  # batches that the reader has asked for
-        self._has_starved = False  # the reader was told, since it last got a batch
+        self._has_starved = False  # `starved` was sent to the reader, since it last got a batch
 
     # -- feeders --
 

@@ -71,7 +71,7 @@ class Streams:
         except (OSError, asyncio.IncompleteReadError):  # TimeoutError is one: the feeder comes again
             pass
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("a feeder's stream sent what is no message, and was closed: %s", error)
+            log.warning("a feeder's stream sent a wrong message, and was closed: %s", error)
         finally:
             self._writers.discard(writer)
             with contextlib.suppress(AttributeError):  # see `transports.cut`

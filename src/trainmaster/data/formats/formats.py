@@ -113,7 +113,7 @@ def known(name: str, key: str = "format") -> str:
     """Return `name` if it is a format. Raises BadInput, naming `key` of the job file, if not; submit calls this too."""
     if name not in ("", "auto", *FORMATS, *BINARY):
         raise BadInput(
-            f"{name} is no format of records",
+            f"{name} is not a format of records",
             place=f"{key}: {name}",
             mend=f"one of auto, {', '.join((*FORMATS, *BINARY))}",
             anchor="unknown-format",
@@ -206,8 +206,8 @@ def _kin(file: File) -> tuple[str, str]:
 
 
 def _recordio_cuts(files: Sequence[File], records: int) -> dict[str, tuple[int, ...]]:
-    """Return the offsets at which the shards of RecordIO files begin, by path. A shard has `records` or more; with 0 a size decides, and a
-    file that is no larger is not looked into.
+    """Return the offsets at which the shards of RecordIO files begin, by path. A shard has `records` or more; with 0 they are cut by size,
+    and a file within the size of one shard is not read.
     """
     size = shards.fitting_size(sum(file.size for file in files))
     large = [file for file in files if records or file.size > size]

@@ -99,7 +99,7 @@ def settings_of(name: str, options: Mapping[str, str], about: str) -> Settings:
         if option not in OPTIONS:
             near = difflib.get_close_matches(option, OPTIONS, 1)
             raise BadInput(
-                f"{option} is no option of a Hadoop format", place=place, anchor="unknown-key",
+                f"{option} is not an option of a Hadoop format", place=place, anchor="unknown-key",
                 mend=f"do you mean {near[0]}?" if near else f"one of {', '.join(OPTIONS)}, or a setting of Hadoop's with dots",
             )  # fmt: skip
         try:
@@ -125,7 +125,7 @@ def check(entry: Input | Output) -> None:
         )  # fmt: skip
     if not _CLASS.match(spec.name):
         raise BadInput(
-            f"{spec.name or 'nothing'} is no name of a Java class", place=f"{spec.about}: {entry.format}",
+            f"{spec.name or 'nothing'} is not the name of a Java class", place=f"{spec.about}: {entry.format}",
             mend="write it in full: hadoop:org.apache.hadoop.mapred.TextInputFormat", anchor="unknown-format",
         )  # fmt: skip
     for url in entry.urls if isinstance(entry, Input) else ():
@@ -196,7 +196,7 @@ def _input_conf(spec: Settings, url: str) -> dict[str, str]:
 
 
 def hadoop_path(url: str) -> str:
-    """Return a URL as Hadoop writes it: a path of this machine is no path of its default file system."""
+    """Return a URL as Hadoop writes it: a path of this machine gets `file://`, since Hadoop has another default file system."""
     path = local_path(url)
     return url if path is None else f"file://{path}"
 

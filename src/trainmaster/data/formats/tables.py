@@ -35,7 +35,7 @@ def absolute(url: str, base: str) -> str:
 
 
 def check(input_: Input, is_local: bool) -> None:
-    """Raise BadInput where the input can be no table, naming its key. `is_local`: its programs run on this machine. Nobody is asked."""
+    """Raise BadInput, naming the key, where the input cannot be a table. `is_local`: programs run on this machine. No server is asked."""
     key, url = f"inputs.{input_.name}", input_.location
     if not is_table(url):
         if input_.key:

@@ -215,7 +215,7 @@ class HdfsStore:
 
 class _Reading:
     """The position of a thread in the file that it reads. A read that goes on where the last one stopped uses one stream instead of a
-    request per piece, which is 2.7 x as fast (500 MB/s against 180, a DataNode on the same machine).
+    request per piece. That is 2.7 x as fast (500 MB/s against 180, a DataNode on the same machine).
     """
 
     at = ""

@@ -68,7 +68,7 @@ class Store(Protocol):
 
     @property
     def folder(self) -> str | None:
-        """Return the directory of this machine that the store is; None where it is none."""
+        """Return the directory of this machine that the store is; None for a store elsewhere."""
 
     def entries(self, folder: str) -> list[Entry]:
         """Return the entries of `folder`, by name, hidden names too; none where it does not exist."""
@@ -95,7 +95,7 @@ class Store(Protocol):
         """Make or replace a small file; readers see the old or the new."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a small file; return False where it exists. Of several callers at once, one gets True."""
+        """Make a small file; return False where it exists. If several callers try at once, one gets True."""
 
     def upload(self, local: str, path: str, step: Step) -> None:
         """Put a file of this machine at `path`, replacing what is there. It appears whole."""

@@ -405,7 +405,7 @@ class KubernetesClient(OnCluster):
         self.call(self.config(application=application), remove)
 
     def forget(self, job_id: str, application: str) -> None:
-        """Delete the job's ConfigMap, and by it all that it owns: its log, its Secret, its pods."""
+        """Delete the job's ConfigMap, and with it all that it owns: its log, its Secret, its pods."""
         self.end(application)
 
         async def remove(client: Client) -> None:

@@ -1,8 +1,8 @@
 """`engines.kubernetes:` of a job, read strictly.
 
 Settings of pods may be written for all of them, and again under `roles.ROLE` for those of one role (`roles.master` for the master's). There
-labels, selectors and other mappings are added to the general ones (a key without a value is taken away), volumes, tolerations and pull
-secrets too, pod templates are merged, and every other key replaces the general one.
+labels, selectors and other mappings are added to the general ones (a key without a value is taken away), and so are volumes, tolerations
+and pull secrets. Pod templates are merged. Every other key replaces the general one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NVIDIA = "nvidia.com/gpu"
 USER = 1000  # no root, as "restricted" wants; the first ordinary user of most images
 NO_SHM = 0
 _PULL = {"always": "Always", "missing": "IfNotPresent", "never": "Never"}
-_HIGH, _LOW = "high", "low"  # ElasticDL's classes, where it is told a fraction alone
+_HIGH, _LOW = "high", "low"  # ElasticDL's classes for a fraction alone
 
 
 @attrs.frozen(slots=True)
@@ -165,7 +165,7 @@ def _priorities(value: Any, place: str) -> dict[str, Priority]:
 
 def _fraction(value: Any, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise wrong(place, f"{value!r} is no fraction", "write a part between 0 and 1")
+        raise wrong(place, f"{value!r} is not a fraction", "write a part between 0 and 1")
     return float(value)
 
 
@@ -193,14 +193,14 @@ def _id(value: Any, place: str) -> int:
 
 def _accelerator(value: Any, place: str) -> str:
     if not keys.is_label_name(value) or "/" not in value:
-        raise wrong(place, f"{value!r} is no resource that a device plug-in counts", f"write one like {NVIDIA}")
+        raise wrong(place, f"{value!r} is not a resource that a device plug-in counts", f"write one like {NVIDIA}")
     return str(value)
 
 
 def _page(value: Any, place: str) -> str:
     if not text(value, place).startswith(("http://", "https://")):
         raise wrong(
-            place, f"{value!r} is no address of a page", "write one like https://console.example/{namespace}/{job}"
+            place, f"{value!r} is not the address of a page", "write one like https://console.example/{namespace}/{job}"
         )
     return str(value)
 

@@ -33,8 +33,8 @@ class LocalClient(OnThisMachine):
     def check(self, job: Any, requests: Sequence[Request]) -> None:
         """Raise BadInput where this machine cannot run the job.
 
-        That is so where a container, or a gang's least size, is larger than the machine, where the limits of this user are too low for so
-        many tasks, and where the job asks for a resource that is not available here at all.
+        There are three cases: a container, or a gang's least size, is larger than the machine; the limits of this user are too low for so
+        many tasks; the job asks for a resource that is not available here at all.
         """
         from trainmaster.engines.local import queue
         from trainmaster.engines.sections import section
@@ -118,7 +118,7 @@ class LocalClient(OnThisMachine):
         return launch.resume(job, kill)
 
     def end(self, application: str) -> None:
-        """End a job whose master does not answer: agents are told first, and killed after 10 s; no sweep resumes it.
+        """End a job whose master does not answer: agents get SIGTERM first, and are killed after 10 s. No sweep resumes the job.
 
         The masters are stopped meanwhile, not killed: their sockets stay open, so no agent starts a new master.
         """
@@ -163,7 +163,7 @@ def check_limits(tasks: int) -> None:
 
 def _check_limit(unit: str, needed: int, in_use: int, limit: int, command: str) -> None:
     if limit != resource.RLIM_INFINITY and needed > limit - in_use:
-        allowed = f"{limit} are allowed" + (f", of which {in_use} are in use" if in_use else "")
+        allowed = f"{limit} are allowed" + (f", and {in_use} of these are in use" if in_use else "")
         raise BadInput(
             f"the job's tasks need {needed} {unit}, {allowed}",
             mend=f"raise the limit ({command}, or LimitNOFILE and TasksMax of the service), or ask for fewer replicas",

@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 class LocalMaster(MasterSide):
     """`MasterSide` on this machine. Submit refuses a request's `nodes.labels`, for there are none; `nodes.exclude` may name this machine.
 
-    `spec(request, devices)` returns the spec of a container's agent. `link` is the template forked before the loop began, if there is
-    one; `command` starts another. `patience`: seconds that an agent may take to end after it was told to.
+    `spec(request, devices)` returns the spec of a container's agent. `link` is the template forked before the loop began, if there is one;
+    `command` starts another. `patience`: seconds that an agent may take to end once it was asked to.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalMaster(MasterSide):
         self._unsized: Sequence[Request] | None = None  # asks, until it is known how many devices there are
         self._started: dict[
             Key, tuple[str, ...]
-        ] = {}  # containers that run, or that the template was told to start -> devices
+        ] = {}  # containers that run, or that the template is to start -> devices
         self._gangs: dict[Key, str] = {}  # members of a gang that are being started
         self._together: dict[
             str, list[Granted]

@@ -8,7 +8,7 @@ everybody sees from its first millisecond on whether the master lives, and a com
 
 The next command resumes a job that lost all its processes. Its programs then find what their submitter had: the environment, as it was
 activated, and the allowance are kept in the job's private directory until the job ends. Secret variables (`core.spec.redaction`) are not
-kept; they have the values of the command that resumes the job. Of a job with secrets of its own nothing is kept, for it cannot go on.
+kept; they have the values of the command that resumes the job. Nothing is kept of a job with secrets of its own, which cannot go on.
 """
 
 from __future__ import annotations

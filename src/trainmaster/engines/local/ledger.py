@@ -7,10 +7,10 @@ There is no daemon. A process that changes something takes the write lock for a 
 masters, computes `grant` for the whole line, and enters the grants of every job, not only its own; then it wakes the other masters. A hold
 belongs to a process: the job's master until the container runs, its agent from then on. When that process is dead the hold is free.
 
-The file lies in this boot's folder, so that another boot's ledger is never read; for the same reason it is not synced to disk. It keeps
-SQLite's rollback journal. The change to a write-ahead log fails at once for a process that opens the file at the same moment as another,
-however long it could wait, and takes ten times as long as opening the file. A job's row has its place in line, which it keeps through a
-change of masters, and the epoch below which no master may write.
+The file is in this boot's folder, so that another boot's ledger is never read; for the same reason it is not synced to disk. It keeps
+SQLite's rollback journal. Changing it to a write-ahead log would take ten times as long as opening the file. If two processes open the file
+at the same moment, that change fails at once for one of them, however long it could wait. A job's row has its place in line, which it keeps
+through a change of masters, and the epoch below which no master may write.
 
 The file appears whole, so one without tables is damaged, like one that SQLite calls so. Then nobody knows what is held: nothing
 is granted, and all that waits says why. It is made anew once no agent lives, for then nobody holds anything.

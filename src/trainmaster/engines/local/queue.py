@@ -1,19 +1,20 @@
 """The queue of one machine: `grant` is a pure function of the machine, the holds and the asks.
 
-The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units stand in order of the priority of their job.
-Among equals a job that holds something stands before those that hold nothing: it must get what it still needs to finish, and a job ahead
-of it may be waiting for just that (otherwise a priority inversion without end). Then they stand in order of the priority of their role, of
-when their job first asked, and of their own asks.
+The line: asks of one gang of a job are one *unit*, any other ask is a unit of its own. Units are in order of the priority of their job.
+Among equals a job that holds something comes before those that hold nothing: it must get what it still needs to finish, and a job ahead of
+it may be waiting for just that (otherwise a priority inversion without end). Then they are in order of the priority of their role, of when
+their job first asked, and of their own asks.
 
-The rule: units get what they *need* strictly in the line's order. The first that does not fit stops the line, even if others behind it
-would fit: nobody is starved, and there is no backfilling. A unit that its own job's holds make impossible does not stop the line, since no
-other job could help it. A gang needs `least` of each role (counting those held), the lowest indexes first, all of them or nothing. The asks
-beyond that are *growth*: granted, lowest indexes first and without gaps, only while every need is met, and never waited for. So is what a
-job asks for to grow by.
+The rule: units get what they *need* strictly in the line's order. The first that does not fit stops the line, even if later ones would fit:
+no unit is starved, and there is no backfilling. A unit that its own job's holds make impossible does not stop the line, since no other job
+could help it. A gang needs `least` of each role (counting those held), the lowest indexes first, all of them or nothing. The asks beyond
+that are *growth*: granted, lowest indexes first and without gaps, only while every need is met, and never waited for. All that a job asks
+for in order to grow is growth too.
 
-Taking back: where a unit that stops the line would fit if jobs of a lower priority gave way, they do. First those go that their jobs can go
-on without, of each role the highest indexes; if that does not do, whole jobs. The lowest priority goes first, and of equals the newest.
-Once the unit would fit, those that it fits without stay, in the reverse order: a job that holds no GPU is not ended where a GPU is lacking.
+Taking back: if a unit that stops the line would fit without jobs of a lower priority, they give way. First go containers that their jobs
+can go on without, in each role the highest indexes; if that is not enough, whole jobs. The lowest priority goes first, and among equals the
+newest. Once the unit would fit, containers that need not go are kept, checked in the reverse order: a job that holds no GPU is not ended
+where a GPU is lacking.
 
 Cores are reserved, in thousandths; memory is in bytes; an accelerator is held by one container.
 """
@@ -201,7 +202,7 @@ def reclaim(capacity: Capacity, holds: Sequence[Hold], asks: Sequence[Ask]) -> l
 def _yielding(holds: Sequence[Hold], priority: int) -> Iterator[list[Hold]]:
     """Yield what gives way to a job of this priority, in order: holds that go together. A whole job includes members that went before."""
     lower = [hold for hold in holds if hold.request.job_priority < priority]
-    # Of one priority the newest first: holds are in the order in which they were granted.
+    # Among equal priorities the newest come first: holds are in the order in which they were granted.
     jobs = sorted(dict.fromkeys(hold.job for hold in reversed(lower)), key=lambda job: _priority(lower, job))
     for job in jobs:
         roles: dict[str, list[Hold]] = {}
@@ -240,7 +241,7 @@ def waiting(
     unit, remainder = units[position - 1], free(capacity, holds)
     resource = unit.amount.lacking(remainder)
     why = ""
-    if not resource:  # the unit would fit, but for those ahead
+    if not resource:  # the unit would fit without those ahead
         why = f", behind job {named(units[0].job)}"
         resource = units[0].amount.lacking(remainder) or "cores"
     elif _is_hopeless(capacity, holds, unit):

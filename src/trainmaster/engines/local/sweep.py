@@ -66,7 +66,7 @@ def _free(dead: list[str]) -> None:
 
 
 def _remove_other_boots() -> None:
-    """Remove the folders of other boots, of which no process can live. Those of this boot in another process-id namespace stay."""
+    """Remove the folders of other boots, whose processes cannot live. Folders of this boot in another process-id namespace stay."""
     runtime = places.runtime_dir()
     boot = runtime.name.partition("-")[0]
     for name in os.listdir(runtime.parent):

@@ -85,7 +85,9 @@ class SparkClient(OnCluster):
         return master
 
     def application(self, job: Any) -> str:
-        """Return the running application that the job names, else the only one there is. Raises BadInput where that is none."""
+        """Return the running application that the job names, else the only one there is. Raises BadInput where there is no such
+        application.
+        """
         named = settings(job.engines.get("spark") or {}).application
         if named and _lives(named):
             return named
@@ -216,7 +218,7 @@ class SparkClient(OnCluster):
 
 
 def payload_of(submission: Submission) -> dict[str, Any]:
-    """Return the payload of the job's master, but for its address."""
+    """Return the payload of the job's master, without its address."""
     secret, environment = submission.secret, submission.site.get("environment")
     return {
         "job_id": submission.job_id, **{name: secret[name] for name in ("token", "key", "secrets", "stores")},

@@ -58,7 +58,7 @@ def find_home(folder: Path | None = None) -> Home:
         return _home(Path(place), f"SPARK_HOME={place}")
     if script := shutil.which("spark-submit"):
         directory = Path(script).resolve().parents[1]
-        if (directory / "jars").is_dir():  # the script of a package lies in its environment
+        if (directory / "jars").is_dir():  # a package has its script elsewhere, in its environment
             return _home(directory, script)
     package = find_spec("pyspark")
     if package is None or package.origin is None:
@@ -76,7 +76,7 @@ def _home(folder: Path, place: str) -> Home:
     core = next((name for name in names if name), None)
     if core is None or not (folder / "bin" / "spark-class").exists():
         raise BadInput(
-            f"{folder} is no Spark: it has no bin/spark-class, or no jars/spark-core_*.jar", place=place,
+            f"{folder} is not a Spark installation: it has no bin/spark-class, or no jars/spark-core_*.jar", place=place,
             mend="name the directory of a whole Spark in SPARK_HOME", anchor="no-spark",
         )  # fmt: skip
     if int(core[1]) not in JAVAS:

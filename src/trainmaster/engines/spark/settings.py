@@ -41,7 +41,7 @@ def settings(entries: Mapping[str, Any]) -> Settings:
 
 def _deploy(value: Any, place: str) -> str:
     if value not in (CLIENT, CLUSTER):
-        raise wrong(place, f"{value!r} is no such mode", _DEPLOY_WORDS)
+        raise wrong(place, f"{value!r} is not a deploy mode", _DEPLOY_WORDS)
     return str(value)
 
 
@@ -50,7 +50,7 @@ def _conf(value: Any, place: str) -> dict[str, str]:
     for name, entry in mapping(value, place, "{spark.executor.memory: 2g}").items():
         where = f"{place}.{name}"
         if not name.startswith("spark.") or any(character.isspace() for character in name):
-            raise wrong(where, "it is no property of Spark", "write a name that begins with spark.")
+            raise wrong(where, "it is not a property of Spark", "write a name that begins with spark.")
         if name in _OURS:
             raise wrong(where, "it has a key of its own", f"write {PLACE}.{_OURS[name]}")
         if not isinstance(entry, str | int | float):

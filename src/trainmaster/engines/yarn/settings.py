@@ -64,7 +64,7 @@ def settings(entries: Mapping[str, Any]) -> Settings:
 def _validity(value: Any, place: str) -> float:
     seconds = shape("duration or none", _VALIDITY)(value, place)
     if seconds == 0:
-        raise wrong(place, f"{value!r} is no time", _VALIDITY)
+        raise wrong(place, f"{value!r} is not a time", _VALIDITY)
     return min(seconds or 0.0, _LONGEST)
 
 
@@ -75,14 +75,14 @@ def _keytab(value: Any, place: str) -> Keytab:
 
 def _principal(value: Any, place: str) -> str:
     if not _PRINCIPAL.fullmatch(text(value, place)):
-        raise wrong(place, f"{value!r} is no principal with its realm", _PRINCIPAL_WORDS)
+        raise wrong(place, f"{value!r} is not a principal with its realm", _PRINCIPAL_WORDS)
     return str(value)
 
 
 def _path(value: Any, place: str) -> str:
     path = os.path.expanduser(text(value, place))
     if not os.path.isabs(path):
-        raise wrong(place, f"{value!r} is no whole path", _PATH_WORDS)
+        raise wrong(place, f"{value!r} is not a whole path", _PATH_WORDS)
     return path
 
 

@@ -59,7 +59,7 @@ class Tokens:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return the owner and the times, which are no secret."""
+        """Return the owner and the times, which are not secret."""
         return {"owner": self.owner, "since": self.since, "until": self.until}
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Tokens:
                 delegation_tokens(credentials), str(fields["owner"]), float(fields["since"]), float(fields["until"])
             )
         except (KeyError, TypeError, binascii.Error, Garbled) as error:
-            raise ValueError(f"these are no tokens: {error}") from error
+            raise ValueError(f"these are not tokens: {error}") from error
 
 
 def hdfs_urls(job: Job) -> list[str]:

@@ -1,10 +1,9 @@
 """Delegation tokens, which an application on a secure cluster has instead of a Kerberos ticket.
 
-A ticket stays with its owner. Before a job is submitted its owner asks the NameNode of each file system, and the
-ResourceManager, for a token, names who may renew it, and puts the tokens into the application's credentials. The
-ResourceManager renews them while the application runs, and cancels them after it. A token is good for its renewal
-interval (a day by default) and can be renewed up to its maximum date (7 days), after which nothing helps but new tokens,
-which only somebody with a ticket can fetch.
+A ticket stays with its owner. Before a job is submitted its owner asks the NameNode of each file system, and the ResourceManager, for a
+token, names who may renew it, and puts the tokens into the application's credentials. The ResourceManager renews them while the application
+runs, and cancels them after it. A token is good for its renewal interval (a day by default) and can be renewed up to its maximum date (7
+days). After that only new tokens help, which only somebody with a ticket can fetch.
 
     credentials = await fetch(conf, Kerberos())
     context.tokens = credentials.merged(ours).write()

@@ -1,14 +1,13 @@
 """Kerberos: the login, its ticket, and the SASL mechanism GSSAPI (RFC 4752) by which Hadoop asks for the ticket.
 
-A *login* is credentials that can be used now: those of a ticket cache (the user's own, or one that was named), or those
-of a keytab. With a keytab the library itself fetches the first ticket into memory, and fetches a new one when half of its
-time is over. No variable of the environment is changed: GSSAPI is told where to look.
+A *login* is credentials that can be used now: those of a ticket cache (the user's own, or one that was named), or those of a keytab. With a
+keytab the library itself fetches the first ticket into memory, and fetches a new one when half of its time is over. No variable of the
+environment is changed: GSSAPI gets the places as arguments.
 
-The *mechanism* makes one context with one server. Tokens go both ways until the context stands (`established`). Then the
-server offers layers, wrapped, and we answer with the best of them that we accept: 1 nothing further, 2 a sum over each
-message, 4 encrypted too. Hadoop wraps whole frames whatever their size, as the JDK does, so neither side keeps to the
-sizes that both announce. `start` and `step` may ask a KDC over the network, so call them in a thread. `wrap` and `unwrap`
-only compute.
+The *mechanism* makes one context with one server. Tokens go both ways until the context is complete (`established`). Then the server offers
+layers, wrapped, and we answer with the best of them that we accept: 1 nothing further, 2 a sum over each message, 4 encrypted too. Hadoop
+wraps whole frames whatever their size, as the JDK does, so neither side keeps to the sizes that both announce. `start` and `step` may ask a
+KDC over the network, so call them in a thread. `wrap` and `unwrap` only compute.
 
 libkrb5 reports errors as codes; kerberos_errors.py says what each means to a person, and what to do.
 """

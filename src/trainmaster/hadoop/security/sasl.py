@@ -1,9 +1,9 @@
 """SASL: the mechanism's interface, and DIGEST-MD5 (RFC 2831) as Hadoop uses it with tokens. Pure: no I/O.
 
-User and password are a token's identifier and password in base64. The server sends a challenge. We answer with a
-response that can only be computed with the password. The server proves by `rspauth` that it knows the password too, and
-we verify that. The challenge offers *qualities of protection*: auth, nothing further; auth-int, a sum over each message;
-auth-conf, encrypted as well. Of the ciphers we have RC4, which every JDK offers and which is fast enough in Python.
+User and password are a token's identifier and password in base64. The server sends a challenge. We answer with a response that can only be
+computed with the password. The server proves by `rspauth` that it knows the password too, and we verify that. The challenge offers
+*qualities of protection*: auth, nothing further; auth-int, a sum over each message; auth-conf, encrypted as well. The only cipher here is
+RC4, which every JDK offers and which is fast enough in Python.
 
 Each wrapped message carries a sequence number, one count a direction, so a message that is lost, repeated, changed or
 moved is detected.

@@ -1,7 +1,7 @@
 """The checkpoints of a former job's parameter servers, as a submitter sees them: on this machine, or at a URL.
 
-Of such a place only the newest checkpoint is brought to a cluster, without logs and older ones: `PLACE/**/version-V/*`. A file of it that
-is missing or cut short is told before a job starts. Damage is looked for here where the files are on this machine, else by the servers.
+Only the newest checkpoint of such a place is brought to a cluster, without logs and older ones: `PLACE/**/version-V/*`. A file of it that
+is missing or cut short is reported before a job starts. Damage is looked for here if the files are on this machine, else by the servers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _version_here(path: str, origin: str) -> int | None:
 
 
 def _version_at(url: str, origin: str) -> int | None:
-    """Return the newest version at a URL; None: there is none, or the storage does not answer, of which submitting says why."""
+    """Return the newest version at a URL; None: there is none, or the storage does not answer (submitting says why)."""
     from trainmaster.data.sources import list_input
     from trainmaster.data.store.stores import store_for
 
@@ -86,7 +86,7 @@ def _fault(name: str, content: bytes, sizes: dict[str, int]) -> str:
             return f"the share of server {index} is missing: there is no {ending} beside or near {name}"
         if share["bytes"] not in present:
             return f"{ending} has {present[0]:,} bytes, and had {share['bytes']:,}: it was cut short"
-    return "" if shares else f"{name} is no manifest"
+    return "" if shares else f"{name} is not a manifest"
 
 
 def _url(listing: Listing, name: str) -> str:

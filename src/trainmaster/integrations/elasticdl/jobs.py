@@ -4,12 +4,13 @@ The job has a role `worker`, whose program is `python -m trainmaster.zoo VERB` w
 ParameterServerStrategy a role `ps`, whose program is `python -m trainmaster.ps`, that the workers wait for. Inputs are called `training`,
 `validation` and `prediction`, outputs `model` and `predictions`. With `--job_command` the program is the user's own, in every role.
 
-*Validation beside training* is read whole, as often as the program likes, so it is no input of shards: it is mounted where it is a path
-that the programs see, else each worker has a copy. All other data are given out in shards.
+*Validation beside training* is read whole, as often as the program likes, so it is not an input of shards. If it is a path that the
+programs see, it is mounted; otherwise each worker has a copy. All other data are given out in shards.
 
-*Where a flag means something else.* A path is one of this machine, but in pods: there it is one of the pod below a mount of `--volume`, and
-in an ElasticDL command line everywhere, since its data and its model zoo are in images and volumes. On this machine a volume with a host
-path is another name of that path. What only Kubernetes has is kept in the job file, and said to change nothing elsewhere.
+*Flags that mean something else.* A path is one of this machine, except in pods. There a path below a mount of `--volume` is one of the pod.
+In an ElasticDL command line every path is one of the pod, since its data and its model zoo are in images and volumes. On this machine a
+volume with a host path is another name of that path. Keys that only Kubernetes has are kept in the job file, and a remark says that they
+change nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -293,7 +294,7 @@ class _Builder:
         words = ["python", "-m", "trainmaster.zoo", self.verb, "--model_zoo", zoo]
         words += self._rewritten([name for name in names if name not in own])
         words += ["--distribution_strategy", self.strategy]
-        if count(self.servers):  # a worker that restarts alone is told of its own round's tasks only
+        if count(self.servers):  # a worker that restarts alone knows its own round's tasks only
             words += ["--num_ps_pods", self.servers.text]
         elif self._has("checkpoint_dir"):  # to say where they stay: the program's own path goes with the job
             words += ["--checkpoint_dir", self._place("checkpoint_dir", is_output=True)]
@@ -361,7 +362,7 @@ class _Builder:
                 self._set(("roles", role, "env", name), None, option)
 
     def _their_variables(self, role: str) -> dict[str, str]:
-        """Return the variables that ElasticDL's master gave the programs of users, but for MASTER_ADDR: its master is not here.
+        """Return the variables that ElasticDL's master gave the programs of users, except MASTER_ADDR: its master is not here.
 
         The agent fills in `{index}` and `{address}`.
         """
@@ -594,7 +595,7 @@ class _Builder:
         if not url.startswith("file://") and (not self.is_here or "://" in url):
             raise self._refused(
                 "checkpoint_dir",
-                f"servers keep their checkpoints in a directory, and {self._text('checkpoint_dir')} is none that every node sees",
+                f"servers keep their checkpoints in a directory that every node sees, and {self._text('checkpoint_dir')} is not one",
                 "name one, as file://PATH, or leave it out: each server's are in its container then",
             )
         path = url.removeprefix("file://")
@@ -604,7 +605,7 @@ class _Builder:
                 f"nothing can be kept there: {reason}",
                 "check the permissions, or name another directory",
             )
-        for role in ("ps", "worker"):  # by it workers find servers in new containers
+        for role in ("ps", "worker"):  # with it workers find servers in new containers
             self._set(("roles", role, "env", DIRECTORY), path, self.words["checkpoint_dir"])
 
     def _is_without_storage(self) -> bool:
@@ -652,7 +653,7 @@ class _Builder:
                 self._set((*path, key), most[key], limit)
             if most.get("cores", 0) > amounts.get("cores", 0):
                 self.draft.remark(
-                    f"--{role}_resource_limit: cpu is no limit here; idle cores may be used beyond what is asked for"
+                    f"--{role}_resource_limit: cpu is not a limit here; idle cores may be used beyond what is asked for"
                 )
         if disk:
             container = {"name": "program", "resources": {"requests": {"ephemeral-storage": disk}}}
@@ -666,7 +667,7 @@ class _Builder:
         return {"cores": min(1.0, cores), "memory": exact_bytes(min(4 << 30, memory))}
 
     def _kubernetes(self) -> None:
-        """Set what only Kubernetes has. Elsewhere it changes nothing, and the user is told."""
+        """Set what only Kubernetes has. Elsewhere it changes nothing, and a remark says so."""
         set_key, section = self._set, ("engines", "kubernetes")
         if self._has("namespace") or self.is_in_image:
             option = self.words.get("namespace") or Said("default", "flag --namespace's default", False)
@@ -756,8 +757,8 @@ class _Builder:
 
 
 def _example(url: str) -> str:
-    """Return the path or URL of a file by whose ending the format of all can be told. A storage that does not answer is not asked twice:
-    submitting says why.
+    """Return the path or URL of a file whose ending shows the format of all. A storage that does not answer is not asked twice: submitting
+    says why.
     """
     if "://" not in url.removeprefix("file://") or os.path.splitext(url)[1]:
         return url.removeprefix("file://")

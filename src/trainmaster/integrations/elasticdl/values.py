@@ -74,7 +74,7 @@ def _size(text: str, option: Said) -> str:
 
 
 def pairs(option: Said, separator: str, expected: str) -> dict[str, str]:
-    """Return `a=1,b=2` as a dictionary. A name that stands twice is refused, as it was there."""
+    """Return `a=1,b=2` as a dictionary. A name that occurs twice is refused, as in ElasticDL."""
     entries: dict[str, str] = {}
     for entry in filter(None, (entry.strip() for entry in option.text.split(separator))):
         name, mark, text = (part.strip() for part in entry.partition("="))

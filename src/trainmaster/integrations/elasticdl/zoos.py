@@ -1,8 +1,8 @@
 """Model zoos: directories of model files, begun from a model that comes with Trainmaster, and made into images.
 
-The models lie in `examples/zoo` of the repository and, in an installed package, in `models` beside this file, where the wheel has them
+The models are in `examples/zoo` of the repository. In an installed package they are in `models` in this folder, where the wheel has them
 (`pyproject.toml`). Each is a directory `NAME` with model files, what they need (`requirements.txt`) and their test (`test_NAME.py`). The
-test's table says how each model is trained. What lies beside the directories serves all of them.
+test's table says how each model is trained. Other files beside the directories serve all models.
 
 An image has a Python, what `requirements.txt` lists, and the zoo at /model_zoo. There an ElasticDL command line finds it; `tm train` brings
 the zoo with the job.
@@ -49,7 +49,7 @@ def begin(folder: Path, model: str, base: str = "") -> list[str]:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(
-            f"{folder} is not empty" if folder.is_dir() else f"{folder} is no directory", place=str(folder),
+            f"{folder} is not empty" if folder.is_dir() else f"{folder} is not a directory", place=str(folder),
             mend="name a directory that is not there yet: tm zoo init DIR", anchor="not-empty",
         )  # fmt: skip
     with writing(folder):
@@ -128,7 +128,7 @@ def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
     for flag, folder in (("--model_zoo", zoo), ("--local_pkg_dir", packages)):
         if folder and not os.path.isdir(folder):
             raise BadInput(
-                f"{folder} is no directory",
+                f"{folder} is not a directory",
                 place=f"flag {flag}",
                 mend=f"it is looked for in {Path.cwd()}",
                 anchor="no-file",

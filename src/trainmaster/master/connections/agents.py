@@ -47,7 +47,7 @@ class Host(Protocol):
         """Note that a connection has closed: its pending requests are not answered any more."""
 
     async def receive(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Take in a message that is no report: a sample, a piece of log, an ask for shards."""
+        """Take in a message that is not a report: a sample, a piece of log, an ask for shards."""
 
 
 class Connection:
@@ -158,7 +158,7 @@ class Agents:
             or type(serial) is not int
             or type(epoch) is not int
         ):
-            raise FrameError("the first message is no hello")
+            raise FrameError("the first message is not a hello")
         check(hello)
         version = str(hello.get("v", ""))
         if version.split(".")[0] != VERSION.split(".")[0]:
@@ -200,7 +200,7 @@ class Agents:
         except ConnectionResetError:
             pass  # the agent's end closed
         except FrameError as error:
-            log.warning("agent %s sent what is no frame: %s", connection.task, error)
+            log.warning("agent %s sent something that is not a frame: %s", connection.task, error)
         finally:
             connection.close()
             pump.cancel()
@@ -252,7 +252,7 @@ def _held(turns: Turns, connection: Connection) -> dict[str, Any]:
 
 
 async def _next(receive: Receive, joiner: Joiner) -> dict[str, Any]:
-    """Return the next whole message. Raises ConnectionResetError at the end of the connection, FrameError on what is none of ours."""
+    """Return the next whole message. Raises ConnectionResetError at the end of the connection, FrameError for a frame that is not ours."""
     while True:
         event = await receive()
         if event["type"] == "websocket.disconnect":

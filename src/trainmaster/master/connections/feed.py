@@ -151,8 +151,8 @@ class Feed:
         return facts
 
     def progress(self, reported: Callable[[str], float | None]) -> float | None:
-        """Return how much of the job is done, as the status says it, without the rest of a status. `reported(task)`: where no sample has
-        come since a task told of its progress.
+        """Return how much of the job is done, as the status says it, without the rest of a status. `reported(task)` is used where no sample
+        has come since a task reported its progress.
         """
         state, samples = self._host.state, self._host.samples
         tasks = [

@@ -1,8 +1,8 @@
 """Answer feeders and the driver whose tasks they are: which ring gets which batches, what was read, where a feed ends.
 
-They ask by REST (`POST .../actions/supply`), agents tell of their rings over their channel, and the log tells what was read. What follows
-from all that is decided by `core.input.feeding`. A question whose answer is not known yet waits for `HELD` seconds at most; then the answer
-is `wait`, and the same question comes again.
+They ask by REST (`POST .../actions/supply`), agents report their rings over their channel, and the log says what was read.
+`core.input.feeding` decides what follows from all that. A question whose answer is not known yet waits for `HELD` seconds at most; then the
+answer is `wait`, and the same question comes again.
 
     {op: begin, role, feed, partitions, key}                                -> {round}
     {op: drop, role, feed, round}                                           -> {do}, and nothing of the round is lost any more
@@ -56,7 +56,7 @@ class Feeders:
     def __init__(self, host: Shell) -> None:
         self._host = host
         self._feeds: dict[tuple[str, str], Feed] = {}
-        self._sent: dict[tuple[str, RingKey], Any] = {}  # feed's name and ring -> the limits that its agent was told
+        self._sent: dict[tuple[str, RingKey], Any] = {}  # feed's name and ring -> the limits that its agent was sent
         self._changed = asyncio.Event()
         self._operations: dict[str, Callable[[Feed, Mapping[str, Any]], Mapping[str, Any] | None]] = {
             "begin": self._begin, "drop": self._drop, "claim": self._claim, "exchange": self._exchange,
@@ -65,10 +65,10 @@ class Feeders:
         }  # fmt: skip
 
     async def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer one question. Raises ValueError where it is none."""
+        """Answer one question. Raises ValueError where it is malformed."""
         decide = self._operations.get(str(question.get("op")))
         if decide is None:
-            raise ValueError(f"{str(question.get('op'))[:40]!r} is none of {', '.join(self._operations)}")
+            raise ValueError(f"{str(question.get('op'))[:40]!r} is not one of {', '.join(self._operations)}")
         feed = self._feed(question)
         feed.advance(self._expected(*self._key(question)))
         with contextlib.suppress(TimeoutError):
@@ -90,7 +90,7 @@ class Feeders:
         return {"do": "wait", "why": self._wait_words(question), "ring_lives": gone in feed.rings}
 
     def heard(self, connection: Connection, message: Mapping[str, Any]) -> None:
-        """Take in an agent's word of its rings. Raises ValueError or LookupError where it is none."""
+        """Take in an agent's report of its rings. Raises ValueError or LookupError where it is malformed."""
         task = self._host.state.tasks[connection.task]
         if message["attempt"] != task.attempt or task.phase in _OVER:
             return

@@ -1,9 +1,9 @@
 """The first thing that runs in a pod: puts together what the job's Secrets hold, with nothing but the standard library.
 
-An init container runs this file out of the job's ConfigMap with the Python of the user's image, once it has checked the digest of this
-file and of `manifest.json` beside it. The manifest says which pieces make which file, with its digest; a file that is `unpacked` becomes a
-folder. The secrets of the pod's role are mounted into the init container alone. It copies them to a directory in memory, from which the
-agent deletes them once it has read them.
+An init container runs this file out of the job's ConfigMap with the Python of the user's image, once it has checked the digests of this
+file and of `manifest.json` in the same folder. The manifest says which pieces make which file, with its digest; a file that is `unpacked`
+becomes a folder. The secrets of the pod's role are mounted into the init container alone. It copies them to a directory in memory, from
+which the agent deletes them once it has read them.
 """
 
 import gzip

@@ -1,16 +1,16 @@
 """Kubernetes as a master uses it: the pods of one job, asked for, watched and taken away.
 
-An ask is a pod, whose labels say whose it is, (task, serial), and whose name follows from that: made twice it is the same one, so asks are
-idempotent across masters, and a pod that is there already, whoever made it (the client may make a role's first together with the master),
-is adopted. All knowledge of pods comes by one watch (`kube.watching`), which lives through an API server that is away; the loop beside it
-(`_beat`) only looks at what is due.
+An ask is a pod. Its labels say whose it is, (task, serial), and its name follows from that: a pod that is made twice is the same pod, so
+asks are idempotent across masters. A pod that exists already is adopted, even if the client made it (it may make a role's first pods
+together with the master). All knowledge of pods comes from one watch (`kube.watching`), which survives an API server that is away; the loop
+`_beat` only looks at what is due.
 
 A container is granted when its pod is placed on a node: it has what it asked for, and its agent calls by itself before the kubelet
 reports that it runs. A trouble that keeps a placed pod from running (an image that cannot be fetched) is reported as waiting all the same.
 
 An end is reported as soon as the container has ended, and the pod is then deleted. A pod whose node does not answer stays "Terminating" for
-as long as that. So a pod that was to go, and did not within its grace and some time, or whose node is known to be away, is reported as lost
-and deleted by force: its agent stops by itself (see the design), and the kubelet ends containers that have no pod as soon as it is back.
+as long as that. So a pod that was to go is reported as lost and deleted by force if it outlasts its grace by some time, or if its node is
+known to be away. Its agent stops by itself (see the design), and the kubelet ends containers that have no pod as soon as it is back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from trainmaster.kube.errors import Conflict, KubeError, NotFound
 from trainmaster.kube.kinds import PODS
 from trainmaster.kube.watching import Seen, follow
 
-AT_ONCE, BESIDE = 32, 8  # pods made at the same time, and other requests of a master beside them
+AT_ONCE, BESIDE = 32, 8  # pods made at the same time, and other requests of a master meanwhile
 BEAT, BUSY = 1.0, 0.1  # s between two looks at what is due, and while a gang gathers
 EXPLAIN = 2.0  # s between two looks why pods do not run
 AGAIN = 1.0  # s until a call that failed is made again

@@ -50,7 +50,7 @@ class Nodes:
         self._looked: float | None = None
 
     def away(self, node: str) -> bool:
-        """Tell whether it is known that the node does not answer, or is none of the cluster's any more."""
+        """Tell whether the node is known not to answer, or to have left the cluster."""
         if (known := self._known.get(node)) is not None:
             return not known.ready
         return self.gone(node)

@@ -1,10 +1,10 @@
 """Translate what Kubernetes says of a pod that ends into our reasons.
 
-Three cases are told apart. A *warning*: the pod will be taken away and still runs (the condition DisruptionTarget, a deletion that is not
-ours). An *end*: nothing of it runs any more, for its phase or the state of its container says so. For a pod that is taken away the
-kubelet reports neither before its last container has ended, and a sidecar may take the whole grace: our agent's own report comes before. A
-*loss*: Kubernetes has given the pod up and its processes may run on (its node does not answer, or the object was removed by force), for
-then nobody has seen the container end.
+There are three cases. A *warning*: the pod will be taken away and still runs (the condition DisruptionTarget, a deletion that is not ours).
+An *end*: nothing of it runs any more, for its phase or the state of its container says so. For a pod that is taken away the kubelet reports
+neither before its last container has ended, and a sidecar may take the whole grace: our agent's own report comes before. A *loss*:
+Kubernetes has given the pod up and its processes may run on (its node does not answer, or the object was removed by force), for then nobody
+has seen the container end.
 
 Sources: k8s.io/api core/v1 (PodFailed, PodReason..., container states), the kubelet's eviction and shutdown packages, the node lifecycle
 controller's taints; each row that the tests of a real cluster can bring about was seen there.
@@ -242,7 +242,7 @@ def _of_container(pod: Pod, died: Mapping[str, Any]) -> tuple[str | None, Figure
 
 
 def preparation(pod: Pod) -> tuple[str, Figures] | None:
-    """Return our reason by the end of a container that prepares ours, or stands beside it."""
+    """Return our reason if a container that prepares ours, or runs with it, has failed."""
     status = pod.get("status") or {}
     for row in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         died = (row.get("state") or {}).get("terminated") or {}
@@ -285,7 +285,7 @@ def memory_of(pod: Pod) -> int:
 
 
 def quantity(text: Any) -> int:
-    """Return the whole number of a quantity of Kubernetes: `1536Mi`, `2G`, `500m` (rounded down), `1e9`; 0 for what is none."""
+    """Return the whole number of a quantity of Kubernetes: `1536Mi`, `2G`, `500m` (rounded down), `1e9`; 0 for anything else."""
     match = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text).strip())
     if match is None:
         return 0
@@ -297,7 +297,7 @@ def quantity(text: Any) -> int:
 
 
 def cores(text: Any) -> float:
-    """Return the cores of a quantity: `500m`, `1.5`; 0 for what is none."""
+    """Return the cores of a quantity: `500m`, `1.5`; 0 for anything else."""
     match = re.fullmatch(r"([0-9.]+)(m?)", str(text).strip())
     return 0.0 if match is None else float(match[1]) / (1000 if match[2] else 1)
 

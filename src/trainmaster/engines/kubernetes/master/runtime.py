@@ -58,7 +58,7 @@ class ContainerRuntime(MasterContainer):
         return KubernetesMaster(payload["job_id"], job, client, pod_of(payload, shape, spec), options)
 
     def leave(self) -> None:
-        """Delete all that was made for the job to run, ourselves with it. What its history needs stays."""
+        """Delete all that was made for the job to run, including ourselves. The job's history stays."""
         client, ended = Blocking(self._config, patience=LEAVING), {ENDED: datetime.now(UTC).strftime(STAMP)}
         try:
             client.patch(CONFIGMAPS, self._payload["job_id"], {"metadata": {"annotations": ended}})

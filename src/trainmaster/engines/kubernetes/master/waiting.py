@@ -168,7 +168,7 @@ _ROOT = re.compile(r"runAsNonRoot|will run as root|non-numeric user", re.IGNOREC
 def _image(why: str, message: str, image: str, node: str) -> Trouble | None:
     """Return the trouble with an image, if any, by the reason of a container that waits."""
     if why == "InvalidImageName":
-        return Trouble(f"image {image}", f"{image} is no name of an image", _NEVER)
+        return Trouble(f"image {image}", f"{image} is not the name of an image", _NEVER)
     if why == "ErrImageNeverPull":
         return Trouble(
             f"image {image}",

@@ -1,7 +1,7 @@
 """Read names and labels of Kubernetes, in settings and elsewhere in a job.
 
-They are held to Kubernetes' own rules here, so that a wrong one is reported at submit and by our key rather than by the API server and by a
-field of a pod that the user never wrote; of many names, an image's too, the server checks nothing.
+Kubernetes' own rules are checked here. So a wrong name is reported at submit and with our key, not by the API server with a field of a pod
+that the user never wrote. The server does not check many names at all, such as an image's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IMAGE_WORDS = "write [HOST[:PORT]/]PATH[:TAG] or ..@DIGEST; a path has small let
 def object_name(value: Any, place: str) -> str:
     if not is_object_name(value):
         raise wrong(
-            place, f"{value!r} is no name of an object of Kubernetes", "write small letters, digits, '-' and '.'"
+            place, f"{value!r} is not the name of an object of Kubernetes", "write small letters, digits, '-' and '.'"
         )
     return str(value)
 
@@ -41,7 +41,7 @@ def image(value: Any, place: str) -> str:
     """Return the name of an image. A kubelet calls a wrong one InvalidImageName, long after the submission."""
     match = _IMAGE.fullmatch(value) if isinstance(value, str) else None
     if match is None or len(match[1]) > _LONGEST_IMAGE:
-        raise wrong(place, f"{value!r} is no name of an image", IMAGE_WORDS)
+        raise wrong(place, f"{value!r} is not the name of an image", IMAGE_WORDS)
     return str(value)
 
 
@@ -51,7 +51,7 @@ def object_names(value: Any, place: str) -> tuple[str, ...]:
 
 def label_name(value: Any, place: str) -> str:
     if not is_label_name(value):
-        raise wrong(place, f"{value!r} is no name of a label", "write NAME or DOMAIN/NAME")
+        raise wrong(place, f"{value!r} is not the name of a label", "write NAME or DOMAIN/NAME")
     return str(value)
 
 
@@ -84,7 +84,9 @@ def _label_value(value: Any, place: str) -> str | None:
         raise wrong(place, f"must be a string, not {value!r}", f'write "{str(value).lower()}", in quotes')
     if not is_label_value(value):
         raise wrong(
-            place, f"{value!r} is no value of a label", "write up to 63 letters, digits, '-', '_' and '.' within it"
+            place,
+            f"{value!r} is not the value of a label",
+            "write up to 63 letters, digits, '-', '_' and '.' within it",
         )
     return str(value)
 

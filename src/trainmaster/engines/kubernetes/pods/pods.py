@@ -1,14 +1,14 @@
 """The pods of a job.
 
 A pod is made of the request and the user's settings of pods; then the user's templates are merged in. Our container is called `program` in
-every pod, the master's too, and `runtime` is the init container that brings its runtime; their inner life is handed in as `PodBootstrap`.
+every pod, the master's too, and `runtime` is the init container that brings its runtime; a `PodBootstrap` says what they run.
 
 Without templates, pods pass the Pod Security Standard "restricted": no root, no privileges, no capabilities, a root file system that cannot
 be written. Programs write to empty directories: the working directory, their home, /tmp, and a /dev/shm large enough for data loaders,
 which Kubernetes counts as memory of the container.
 
-Of processor cores a container asks for its share and may use what is idle (`limit_cores` says otherwise); of memory it gets what it asks
-for and no more, so that a node never has to evict a pod for what another one takes.
+A container asks for its share of processor cores and may use idle ones (not with `limit_cores`). It gets the memory that it asks for and no
+more, so that a node never has to evict a pod for what another one takes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WORK, HOME = (
     f"{OURS}/user",
 )  # the working directory where `PodBootstrap` names no other; the user's home
 STOPPING = 15.0  # s beyond a program's own grace: the agent kills it, ships the end of its log and says how it ended
-MASTER_STOPPING = 30.0  # s in which a master that is told to go closes its log
+MASTER_STOPPING = 30.0  # s for an ending master to close its log
 MASTER_TOLERATES = 5  # s on a node that is lost, before Kubernetes makes another one elsewhere
 IMAGE = "TRAINMASTER_KUBERNETES_IMAGE"  # a variable: the image of jobs that name none
 _NODE_NAME, _HOST_NAME = "metadata.name", "kubernetes.io/hostname"
@@ -81,7 +81,7 @@ class Shape:
 
 @attrs.frozen(slots=True, eq=False)
 class PodBootstrap:
-    """The inner life of a pod: init containers before, and the command, variables and mounts of our container.
+    """The programs of a pod: init containers first, then our container with its command, variables and mounts.
 
     Init containers get the user's image, resources and security where they name none. `$` in commands and values stands for itself.
     """
@@ -179,7 +179,7 @@ def pod_groups(shape: Shape) -> list[dict[str, Any]]:
 
 
 def check(job: Job, settings: Settings) -> None:
-    """Raise BadInput for a job that no cluster can take: roles that there are not, templates, names and amounts."""
+    """Raise BadInput for a job that no cluster can take: unknown roles, and wrong templates, names and amounts."""
     for role in settings.roles:
         if role not in job.roles and role != MASTER:
             raise wrong(f"{keys.PLACE}.roles.{role}", "the job has no such role", nearest(role, [*job.roles, MASTER]))
@@ -247,9 +247,9 @@ def _account(name: str) -> dict[str, Any]:
 
 
 def _without_sidecars(settings: Settings) -> Pods:
-    """Return the settings of the master's pod. A template of all pods brings no container into it, one of `roles.master` may.
+    """Return the settings of the master's pod. A template of all pods adds no container to it; one of `roles.master` may.
 
-    Whoever shares a pod with the master is close to the account by which pods are made and deleted.
+    A container in the pod of the master is close to the account that makes and deletes pods.
     """
     pods = settings.of(MASTER)
     templates = (without_containers(template) if template in settings.pods.pod else template for template in pods.pod)
@@ -453,7 +453,7 @@ def _fixed_paths(inside: PodBootstrap) -> dict[Path, str]:
     for init in inside.init:
         for part in _OF_INIT:
             fixed["spec", "initContainers", str(init["name"]), part] = (
-                "leave it out: by it the runtime comes into the pod"
+                "leave it out: it brings the runtime into the pod"
             )
     return fixed
 

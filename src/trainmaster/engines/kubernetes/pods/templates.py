@@ -57,8 +57,8 @@ FIXED: dict[Path, str] = {
     ("metadata", "namespace"): "name it by engines.kubernetes.namespace",
     ("metadata", "ownerReferences"): "leave it out: pods are owned by their job, and removed with it",
     ("spec", "restartPolicy"): "say it by restart: of the role",
-    ("spec", "hostname"): "leave it out: peers find a task by it",
-    ("spec", "subdomain"): "leave it out: peers find a task by it",
+    ("spec", "hostname"): "leave it out: peers use it to find a task",
+    ("spec", "subdomain"): "leave it out: peers use it to find a task",
     ("spec", "terminationGracePeriodSeconds"): "say it by stop.grace of the role",
     ("spec", "serviceAccountName"): "name it by engines.kubernetes.task_service_account, the master's by service_account",
     ("spec", "serviceAccount"): "name it by engines.kubernetes.task_service_account, the master's by service_account",
@@ -86,13 +86,13 @@ class Template:
 
 
 def template(value: Any, place: str) -> Template:
-    """Read a template. Raises BadInput for one that is no part of a pod."""
+    """Read a template. Raises BadInput for one that is not part of a pod."""
     _check(mapping(value, place), (), place)
     if others := [str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "spec")]:
         raise wrong(f"{place}.{others[0]}", "a pod has no such field", "write it below metadata: or spec:")
     kind, version = value.get("kind", "Pod"), value.get("apiVersion", "v1")
     if (kind, version) not in (("Pod", "v1"), ("PodTemplate", "v1")):
-        raise wrong(f"{place}.kind", f"{version}/{kind} is no pod", "write metadata: and spec: of a pod")
+        raise wrong(f"{place}.kind", f"{version}/{kind} is not a pod", "write metadata: and spec: of a pod")
     return Template(place, {name: value[name] for name in ("metadata", "spec") if name in value})
 
 
@@ -241,7 +241,7 @@ def _check_elements(elements: Sequence[Any], path: Path, place: str, key: str) -
         if mapping(element, at) == {_PATCH: "replace"}:
             continue
         if not isinstance(element.get(key), str | int):
-            raise wrong(f"{at}.{key}", "it is missing", f"elements are told apart by {key}")
+            raise wrong(f"{at}.{key}", "it is missing", f"elements are distinguished by {key}")
         if element[key] in seen:
             raise wrong(at, f"there are two with {key}: {element[key]}", "leave one")
         seen.add(element[key])

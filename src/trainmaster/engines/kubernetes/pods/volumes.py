@@ -88,13 +88,13 @@ def _path(value: Any, place: str) -> str:
 
 def _whole(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ".." in value.split("/"):
-        raise wrong(place, f"{value!r} is no whole path", "write one that begins with / and has no ..")
+        raise wrong(place, f"{value!r} is not a whole path", "write one that begins with / and has no ..")
     return posixpath.normpath(value).replace("//", "/")
 
 
 def _below(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/"):
-        raise wrong(place, f"{value!r} is no path within the volume", "write one without / before it and without ..")
+        raise wrong(place, f"{value!r} is not a path within the volume", "write one without / before it and without ..")
     return value
 
 
@@ -116,7 +116,7 @@ def _mode(value: Any, place: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and set(value) <= set("01234567"):
         value = int(value, 8)
     if type(value) is not int or not 0 <= value <= 0o777:
-        raise wrong(place, f"{value!r} is no mode", 'write "0440"')
+        raise wrong(place, f"{value!r} is not a mode", 'write "0440"')
     return value
 
 
@@ -149,7 +149,7 @@ def _ephemeral(value: Any, place: str) -> dict[str, Any]:
 def _nfs(value: Any, place: str) -> dict[str, Any]:
     server, colon, path = value.partition(":/") if isinstance(value, str) else ("", "", "")
     if not server or not colon:
-        raise wrong(place, f"{value!r} is no SERVER:/PATH", "write files.example.org:/data")
+        raise wrong(place, f"{value!r} is not SERVER:/PATH", "write files.example.org:/data")
     return {"server": server, "path": _whole(f"/{path}", place)}
 
 

@@ -1,8 +1,8 @@
 """Make the pods that a job begins with together with its master's, so that a start takes as long as one pod does, and not two.
 
-They are those that the master will ask for first: it finds them there and adopts them. Nothing depends on them: the master makes those
-that are not made here. They wait until the master's own pod has its place, which they would take from it on a full cluster. What a role can
-begin without is left to the master, so that it does not take the place of what another role needs.
+They are the pods that the master will ask for first: it finds and adopts them. Nothing depends on them: the master makes those that are not
+made here. They wait until the master's own pod has its place, which they would take from it on a full cluster. Pods that a role can begin
+without are left to the master, so that they do not take the place of pods that another role needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Describe and remove the objects of a job in the cluster, but for its pods.
+"""Describe and remove the objects of a job in the cluster, except its pods.
 
-    ConfigMap  <job>           the root: whoever deletes it deletes all. It stays as the job's history, with the kept part of its log
+    ConfigMap  <job>           the root: deleting it deletes all. It stays as the job's history, with the kept part of its log
     ConfigMap  <job>.run       files of init containers. It owns the Secret: the master, which may delete no Secret, deletes it at the end
     Secret     <job>           token, key and secrets, by role; it owns all that follows, the pods, and the pieces of the files
     Service    <job>           headless: the tasks' names
@@ -44,7 +44,7 @@ BESIDE = "trainmaster/master"  # an annotation of the root: the master's place, 
 KEPT = timedelta(days=7)  # that a job's history stays, where nobody deletes it
 SUBMITTED_WITHIN = timedelta(seconds=330)  # from the root to what runs the master: a submission takes seconds
 FORGOTTEN = timedelta(hours=1)  # after which the objects of a submission that was broken off are removed
-# What a master does in its namespace. `tm cluster grants` prints the same for an administrator.
+# The rights of a master in its namespace. `tm cluster grants` prints the same for an administrator.
 RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update", "patch", "delete"]},

@@ -20,7 +20,7 @@ from trainmaster.kube.client import Client
 from trainmaster.kube.errors import ApiError, Conflict
 from trainmaster.kube.kinds import PODS
 
-# Words of a server that cannot decode a pod. Of a pod that is decoded and wrong, it lists the fields.
+# Words of a server that cannot decode a pod. If it can decode a wrong pod, it lists the fields.
 _FIELD = re.compile(r'unknown field "([^"]+)"|Go struct field \w+\.(\S+) of type')
 _QUANTITY = re.compile(r"quantities must match the regular expression '(.+)'")
 _SETTINGS = {

@@ -1,12 +1,13 @@
 """The driver of a job's own application: a context, its bridge, and nothing else. It ends when the job has ended.
 
-It tells its submitter how far it is over a Unix socket, one line of JSON: `{"application": ID}`, or `{"error": TEXT}`. Then the submitter
-hands the job to the bridge. The driver ends early where the submitter is gone before that, and where the JVM is, which is the end of our
-stdin: spark-submit's JVM is our parent, and keeps the other end.
+It reports to its submitter over a Unix socket, by one line of JSON: `{"application": ID}`, or `{"error": TEXT}`. Then the submitter hands
+the job to the bridge. The driver ends early if the submitter is gone before that, or if the JVM is gone. The JVM of spark-submit is our
+parent and holds the other end of our stdin, so its end is the end of our stdin.
 
-On a node (`deploy: cluster`) there is no submitter any more: the driver finds the job in a file beside it, and starts the job's master.
+On a node (`deploy: cluster`) there is no submitter any more: the driver finds the job in a file of its own directory, and starts the job's
+master.
 
-Its last act is a note beside the job, by which `tm status` tells why the application has ended.
+Its last act is a note in the job's storage, from which `tm status` shows why the application has ended.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from trainmaster.engines.spark.settings import PLACE, Settings
 from trainmaster.host import linux, places
 
 RUNTIME, PAYLOAD = "runtime.tar.gz", "payload.json"  # in the driver's directory
-ENDS_WITHIN = 20.0  # s for a JVM that was told to end
+ENDS_WITHIN = 20.0  # s for a JVM that was asked to end
 _PAUSE = 0.1
 _WHY = re.compile(r"^(?:Exception in thread \"main\" |Error: |error: |\S*(?:Exception|Error): ?)\S")
 _EMPTY_WORDS = (

@@ -60,7 +60,7 @@ def _addresses(master: str) -> Sequence[tuple[str, int]]:
         raise wrong(place, f"{master!r}: {error}", WORDS) from error
     if master == "yarn":
         return _resource_managers()
-    raise wrong(place, f"{master!r} is no master that Spark knows", WORDS)
+    raise wrong(place, f"{master!r} is not a master that Spark knows", WORDS)
 
 
 def _resource_managers() -> Sequence[tuple[str, int]]:

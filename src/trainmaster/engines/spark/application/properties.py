@@ -1,8 +1,8 @@
 """The properties of a job's own application: one executor for each container, of the size of the largest.
 
 Executors of an application are all alike. So each is large enough for any container of the job, and there are as many as containers: a
-smaller number could be taken by small containers, with no executor left whole for a large one. What the job's `conf` says comes first, then
-this, then `spark-defaults.conf`.
+smaller number could be taken by small containers, with no executor left whole for a large one. The job's `conf` comes first, then these
+properties, then `spark-defaults.conf`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def default_master(text: str) -> str:
 
 
 def written(options: Settings, job: Any, master: str, home: Home, more: Mapping[str, str]) -> str:
-    """Return the file of properties for spark-submit, `more` last. Of a name that it has twice, Java takes the last."""
+    """Return the file of properties for spark-submit, `more` last: Java takes the last value of a name."""
     ours = {"spark.master": master, "spark.submit.deployMode": options.deploy, **more}
     properties = {**derived(job, master), **options.conf, **ours}
     return "\n".join([defaults(home), *(f"{name} {_escaped(value)}" for name, value in properties.items()), ""])

@@ -1,6 +1,6 @@
 """Begin the driver of a job's own application: spark-submit runs this very file, on the driver's Python, with the job's id.
 
-Beside it lies the runtime archive, which has all that the driver needs beyond pyspark.
+The runtime archive in the same directory has all that the driver needs beyond pyspark.
 """
 
 import os

@@ -79,8 +79,8 @@ class Task:
     stages: list[int] = attrs.field(factory=list)
     spark_job: int | None = None
     is_cancelled: bool = False
-    has_ended: bool = False  # and its master was told
-    over: threading.Event = attrs.field(factory=threading.Event)  # Spark has told the end of the job
+    has_ended: bool = False  # and its master knows
+    over: threading.Event = attrs.field(factory=threading.Event)  # Spark has reported the end of the job
 
 
 @attrs.define(eq=False)
@@ -94,7 +94,7 @@ class Job:
     tasks: dict[Key, Task] = attrs.field(factory=dict)
     connection: socket.socket | None = None  # the master's
     state: str = "submitting"
-    waits: dict[str, Any] | None = None  # as its master was told
+    waits: dict[str, Any] | None = None  # as it was sent to its master
     sending: threading.Lock = attrs.field(factory=threading.Lock)
     has_left: threading.Event = attrs.field(factory=threading.Event)  # its state is final
 
@@ -539,7 +539,7 @@ class Bridge:
 
 
 def _is_first(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event is of a task's first attempt: later ones, by Spark's retry or speculation, are no containers."""
+    """Tell whether an event is of a task's first attempt: later ones, by Spark's retry or speculation, are not containers."""
     return not event["Task Info"]["Attempt"]
 
 

@@ -2,11 +2,11 @@
 
 Spark sends this module's functions to the executors as they are, since nothing of ours is installed there; so they need the standard
 library and pyspark alone. A second attempt of the task, by Spark's own retry or by speculation, does nothing: another copy of the agent may
-still run, and the master asks anew where none does. Where Spark speculates the second attempt waits to be cancelled, for Spark ends the
+still run, and the master asks anew where none does. Where Spark speculates, the second attempt waits to be cancelled, for Spark ends the
 first attempt once the second has ended well.
 
-A container's directory is locked while this process or its agent lives. Whoever comes next in the executor removes those that nobody
-locks: of a Python worker that was killed, say. The agent gets SIGTERM from the kernel when this process dies (see
+A container's directory is locked while this process or its agent lives. The next container in the executor removes directories that nobody
+locks, such as that of a Python worker that was killed. The agent gets SIGTERM from the kernel when this process dies (see
 `engines.spark.container.entry`), and ends its program.
 """
 
@@ -49,7 +49,7 @@ def run(
             **spec, "container": str(context.taskAttemptId()), "worker": os.getpid(), "devices": devices.get("gpu", []),
             "node": host(),
         }  # fmt: skip
-        # What a program needs that runs as Spark's own tasks do: the same Python, and modules that the application has brought.
+        # A program that runs as Spark's own tasks do needs the same Python, and modules that the application has brought.
         spark = {
             "TRAINMASTER_SPARK_PYTHON": sys.executable,
             "TRAINMASTER_SPARK_PATH": os.pathsep.join(map(os.path.abspath, sys.path)),

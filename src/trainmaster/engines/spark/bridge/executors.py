@@ -10,7 +10,7 @@ from trainmaster.engines.spark.bridge.line import CORES, Amounts, Executor
 
 
 def read(context: Any) -> list[Executor]:
-    """Return the executors. The driver is none of them, unless it runs tasks itself."""
+    """Return the executors. The driver is one of them only if it runs tasks itself."""
     jvm, scala_context = context._jvm, context._jsc.sc()
     mapper = jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
     summaries = json.loads(mapper.writeValueAsString(scala_context.statusStore().executorList(True)))

@@ -1,13 +1,13 @@
 """The line of an application's jobs: `choose` says which containers Spark is asked for now, and `words` what the others wait for; pure.
 
-Spark begins a task wherever cores are free. Of two gangs that both need more than half of the executors it would begin a half each, and
-neither could work. So Spark is asked for a *unit* (all that a gang needs, or one container by itself) only where the unit fits beside
-what our other tasks have and were promised. Other work of the application is not counted: Spark shares its slots between that and us.
+Spark begins a task wherever cores are free. If two gangs each need more than half of the executors, Spark would begin half of each, and
+neither could work. So Spark is asked for a *unit* (all that a gang needs, or one container by itself) only where the unit fits beside what
+our other tasks have and were promised. Other work of the application is not counted: Spark shares its slots between that and us.
 
-Units stand in order of the priority of their job; jobs that hold something come first among equals, since those behind may wait for their
-end; then in order of priority and of time. The first that does not fit stops the line, so nobody is starved. A unit
-that would not fit beside its own job's containers either stops nobody: it waits for executors that Spark may get. What an elastic gang can
-begin without is its *growth*, chosen while nothing else waits.
+Units are in order of the priority of their job. Among equals, jobs that hold something come first, since later ones may wait for their end;
+then units are in order of priority and of time. The first unit that does not fit stops the line, so no unit is starved. A unit that would
+not fit even with its own job's containers alone stops no other unit: it waits for executors that Spark may get. The members that an elastic
+gang can begin without are its *growth*, chosen while nothing else waits.
 
 Where Spark brings executors as they are asked for (dynamic allocation), what does not fit yet must be asked for too. There a unit of one is
 always chosen, a gang once no other gang waits for its last container, and growth once nothing else does.
@@ -76,7 +76,7 @@ Unit: TypeAlias = list[Ask]
 
 
 def choose(executors: Sequence[Executor], claims: Sequence[Claim], asks: Iterable[Ask], grows: bool) -> list[Ask]:
-    """Return the asks of which Spark is to be told now. `grows`: Spark brings executors as they are asked for."""
+    """Return the asks to send to Spark now. `grows`: Spark brings executors as they are asked for."""
     room, chosen, stopped = _room(executors, claims), list[Ask](), False
     pending = [claim.ask for claim in claims if not claim.executor]
     filling = any(ask.gang and not ask.is_growth for ask in pending)
@@ -122,8 +122,8 @@ def units(asks: Iterable[Ask], holders: set[str]) -> tuple[list[Unit], Unit]:
 def wait(
     executors: Sequence[Executor], claims: Sequence[Claim], asks: Sequence[Ask], pending: Sequence[Ask]
 ) -> Wait | None:
-    """Return what a job waits for, None for nothing. `asks`: those of its asks that Spark was not told; `pending`: those that it was told
-    some time ago, and has not begun.
+    """Return what a job waits for, None for nothing. `asks`: its asks that were not sent to Spark; `pending`: asks that were sent some time
+    ago and have not begun.
     """
     needs, _ = units([*asks, *pending], set())  # nobody waits for growth
     if not needs:

@@ -81,4 +81,4 @@ class Listener:
 
 
 def _ignore(*_: Any) -> None:
-    """Do nothing of an event that is no concern of ours."""
+    """Ignore an event that does not concern us."""

@@ -25,7 +25,7 @@ from trainmaster.runtime.pinned import trusting
 if TYPE_CHECKING:
     from trainmaster.engines.contract import MasterContainer
 
-# What Spark sets for its own workers; OMP_NUM_THREADS is the executor's cores, whatever a task has of them.
+# Variables that Spark sets for its own workers. OMP_NUM_THREADS is the executor's cores, even if a task has fewer.
 _SPARKS = (
     "SPARK_",
     "PYTHON_WORKER_FACTORY_",

@@ -28,8 +28,8 @@ _NOISE = re.compile(
 )  # YARN's, of any container that fails
 _WORKER_LOST = re.compile(r"cancell?ed|killed|Python worker exited unexpectedly|Socket closed")
 _WORKER_DIED = "Python worker exited unexpectedly"
-# What a task says whose Python worker Spark itself has ended, by closing its end of the connection: a task can be given a worker with which
-# Spark still ends a former task that was cancelled (SPARK-54217). Spark 4 has channels.
+# The error of a task whose Python worker Spark itself has ended, by closing its end of the connection. A task can get a worker while Spark
+# is still ending that worker's former task, which was cancelled (SPARK-54217). Spark 4 has channels.
 _SOCKET_CLOSED = "Socket closed"
 _CHANNEL_CLOSED = ("java.nio.channels.AsynchronousCloseException", "java.nio.channels.ClosedChannelException")
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"

@@ -103,7 +103,7 @@ class SparkMaster(MasterSide):
             self._send(asks=fresh)
 
     def _order(self, key: Key, request: Request) -> dict[str, Any]:
-        """Return what the bridge is told of a container that is asked for."""
+        """Return the message that asks the bridge for a container."""
         return {
             "ask": key, "spec": self._without_secrets(request), "amounts": amounts_of(request), "memory": request.memory,
             "gang": request.gang, "is_growth": is_growth(request), "rank": (-request.job_priority, -request.priority),

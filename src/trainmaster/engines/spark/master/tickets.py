@@ -1,8 +1,8 @@
 """Hand each container its secrets, which Spark would send to executors as clear text.
 
 Spark's task has a ticket, a random number that is worth the secrets of one container once. Its agent brings the ticket to the master over
-TLS, under the job's certificate, before it does anything else. Whoever reads a ticket on the network later has nothing; whoever is faster
-than the agent is noticed, for the agent's ticket is then refused and its container ends.
+TLS, under the job's certificate, before it does anything else. A ticket that somebody reads on the network later is worth nothing. Somebody
+who is faster than the agent is noticed, for the agent's ticket is then refused and its container ends.
 """
 
 from __future__ import annotations

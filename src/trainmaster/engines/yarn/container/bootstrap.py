@@ -1,7 +1,7 @@
 """The beginning of a container of YARN: give the master or the agent what it needs to start.
 
-The path of a container's directory is long, and a socket's path may have 107 bytes (unix(7)). So sockets lie in that directory under the
-short name that the kernel gives to our open descriptor of it.
+The path of a container's directory is long, and a socket's path may have 107 bytes (unix(7)). So sockets in that directory are opened by
+the short name that the kernel gives to our open descriptor of it.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def _devices(gpus: int | None) -> tuple[str, ...]:
 
 
 def _program_environment(folder: str, tokens: AgentTokens | None) -> dict[str, str]:
-    """Return the environment that programs begin with: the container's, without our own variables. Of the container's tokens programs have
-    those of HDFS.
-    """
+    """Return the environment that programs begin with: the container's, without our own variables. Programs get only HDFS tokens."""
     environ = {name: value for name, value in os.environ.items() if name not in _YARNS}
     if not os.access(environ.get("HOME", ""), os.W_OK):  # YARN's default home exists for nobody
         environ["HOME"] = folder
@@ -119,7 +117,7 @@ def configure(properties: Mapping[str, str]) -> None:
 
 
 def _escape(text: str) -> str:
-    """Return a text as it stands in XML. The standard library's own function imports a whole parser, and `urllib.request`."""
+    """Return a text escaped for XML. The standard library's own function imports a whole parser, and `urllib.request`."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

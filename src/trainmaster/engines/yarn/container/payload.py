@@ -1,7 +1,8 @@
 """The payload of a container: `packed` in its environment, and secrets among its tokens.
 
-Secrets never stand in the environment, which YARN's node manager writes into a script: they are secret keys among the container's tokens,
-which YARN puts into a file of the container. That file is overwritten without them as soon as it was read, because programs run beside it.
+Secrets are never in the environment, which YARN's node manager writes into a script: they are secret keys among the container's tokens,
+which YARN puts into a file of the container. That file is overwritten without them as soon as it was read, because programs of the
+container could read it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """YARN as a master uses it: the asks of one job, the containers it was given, the ends of both.
 
-The master speaks to the ResourceManager in beats. Each beat tells what has changed of the asks, and brings what was granted, what has
-ended, and what will be taken back. An ask is one container under an *allocation request id* that says whose it is, (task, serial), so a
-grant needs no matching by size (YARN rounds sizes up), and a master that follows knows whose containers it inherits. Asks are absolute:
-sent again they change nothing. A ResourceManager that was restarted knows none of them (`not registered`), and is sent all again.
+The master speaks to the ResourceManager in beats. Each beat sends the changes of the asks, and brings what was granted, what has ended, and
+what will be taken back. An ask is one container under an *allocation request id* that says whose it is, (task, serial). So a grant needs no
+matching by size (YARN rounds sizes up), and the next master knows whose containers it inherits. Asks are absolute: sent again they change
+nothing. A ResourceManager that was restarted knows none of them (`not registered`), and gets all of them again.
 
 A granted container is started on its node at once, with our agent, and reported when it runs. Containers that a dead master was granted and
 never started are given back, and asked for anew.
@@ -18,7 +18,7 @@ is released. So a container that was given back counts as ended some time later,
 An ask that is larger than every live node is refused, and everything else in the same beat with it. It may fit a node that comes back, so
 it is put off, and sent again now and then.
 
-A node on which containers failed several times by no fault of a program's is asked for no more. Containers of an elastic gang are kept
+A node on which containers failed several times without a program's fault is not asked for any more. Containers of an elastic gang are kept
 until it is clear with how many the gang begins (see `gangs`).
 """
 
@@ -218,7 +218,7 @@ class YarnMaster(MasterSide):
                 with contextlib.suppress(HadoopError):
                     await self._register()
         except HadoopError as error:
-            log.warning("the ResourceManager cannot be told of our end yet: %s", error)
+            log.warning("our end cannot be reported to the ResourceManager yet: %s", error)
             await asyncio.sleep(AGAIN)
         return False
 
@@ -291,11 +291,11 @@ class YarnMaster(MasterSide):
         """
         name = error.class_name.rpartition(".")[2]
         if name == _NOT_REGISTERED:
-            log.warning("the ResourceManager was restarted; it is told all again")
+            log.warning("the ResourceManager was restarted; all asks and releases are sent again")
             try:
                 answer = await self._register()
             except HadoopError as away:
-                log.warning("the ResourceManager cannot be told yet: %s", away)
+                log.warning("this master cannot register with the ResourceManager yet: %s", away)
                 await asyncio.sleep(AGAIN)
                 return
             self._send_all_again()

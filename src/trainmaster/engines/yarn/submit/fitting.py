@@ -60,12 +60,12 @@ def check_tags(tags: Sequence[str], conf: Configuration) -> None:
     for place, tag in enumerate(tags):
         if not tag or not tag.isascii() or len(tag) > longest:
             raise BadInput(
-                f"{PLACE}.tags[{place}]: {tag!r} is no tag of YARN",
+                f"{PLACE}.tags[{place}]: {tag!r} is not a tag of YARN",
                 place=f"{PLACE}.tags[{place}]", mend=f"write up to {longest} characters of ASCII", anchor="engine-settings",
             )  # fmt: skip
     if len(tags) >= most:
         raise BadInput(
-            f"{PLACE}.tags: {len(tags)} of them, and YARN takes {most}, of which one is ours",
+            f"{PLACE}.tags: {len(tags)} of them, and YARN takes {most}, including one of ours",
             place=f"{PLACE}.tags", mend=f"leave {most - 1} of them", anchor="engine-settings",
         )  # fmt: skip
 

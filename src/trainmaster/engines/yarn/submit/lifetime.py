@@ -2,7 +2,7 @@
 
 A job's tokens end (see tokens.py). A job that names a keytab lasts, if the keytab is good. A job whose `timeouts.job` is within the tokens'
 time needs no keytab. A job that may last longer, with nothing that would bring newer tokens, is refused. If a job has no `timeouts.job`,
-only its user knows its length; the user is told when the tokens end.
+only its user knows its length; a warning says when the tokens end.
 """
 
 from __future__ import annotations
