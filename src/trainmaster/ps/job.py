@@ -2,8 +2,8 @@
 
 Servers are the tasks of a role with a port `ps` (`ports: [ps]`). Each listens on that port with TLS, under the job's certificate, and at an
 abstract Unix socket that is named by the job's token, the role and the index: processes of one machine, and of one network namespace, find
-it there. The agent gives each program of the job a token for parameter servers, made from the job's own, and the job's certificate. Programs
-of that role also get the certificate's key.
+it there. The agent gives each program of the job a token for parameter servers, made from the job's own, and the job's certificate.
+Programs of that role also get the certificate's key.
 
 The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
 restarted alone. So a worker tells each server where server 0 is. Servers write their addresses into the directory of their logs and

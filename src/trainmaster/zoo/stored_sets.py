@@ -39,7 +39,7 @@ def states_in(place: str) -> Iterator[str]:
 
 
 def _newest(place: str) -> dict[str, str] | None:
-    """Return the files of the newest set that is whole, but for some states, name -> path; None where a directory has no sets.
+    """Return the files of the newest set that is whole, or lacks some states only, name -> path; None where a directory has no sets.
 
     Raises BadModel where all have other damage.
     """
