@@ -106,7 +106,7 @@ def _check_members(events: list[Event], living: State) -> None:
         elif event.type == "resized":
             present, joined, left = members[data["group"]], set(data["joined"]), set(data["left"])
             if joined & present or not left <= present:
-                raise Violation(f"members join twice, or leave without being members: {dict(data)}, of {sorted(present)}")
+                raise Violation(f"members join twice, or strangers leave: {dict(data)}, of {sorted(present)}")
             present |= joined
             present -= left
             sizes = Counter(key.partition(":")[0] for key in present)

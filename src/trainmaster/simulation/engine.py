@@ -28,7 +28,9 @@ RULES: dict[str, Rule] = {
     "exit-told": Rule(
         "a NodeManager's completed containers ride on its next heartbeat to the ResourceManager", 0.01, 2.0
     ),
-    "exit-twice": Rule("after an RM restart or a watch's relist, completed containers are reported again", 0.1, 5.0, 0.1),
+    "exit-twice": Rule(
+        "after an RM restart or a watch's relist, completed containers are reported again", 0.1, 5.0, 0.1
+    ),
     "exit-lost": Rule(
         "an exit is reported once, to a master that dies before it has noted it (YARN)",
         0.0,
