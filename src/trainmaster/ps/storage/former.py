@@ -129,7 +129,7 @@ def _located(manifest: Manifest, folders: list[str], digested: Collection[int]) 
             paths.append(path)
             break
         else:
-            missing = f"the share of server {index} is missing: there is no {name} beside or near {path_of_manifest}"
+            missing = f"the share of server {index} is missing: no {name} is beside or near {path_of_manifest}"
             raise _unusable(faults[0] if faults else missing, path_of_manifest)
     return Former(manifest.version, path_of_manifest, tuple(paths))
 
