@@ -305,7 +305,7 @@ def test_tables_of_keras_come_back_into_a_model_on_the_cluster_s_storage(engine:
         *CLICKS[4:], "--embedding_size", "100", "--training_data", engine.place("data"), "--num_epochs", "4",
         "--validation_data", engine.place("validation"), "--output", engine.place("models"),
     )  # fmt: skip
-    assert "lies on the parameter servers" in printed
+    assert "is on the parameter servers" in printed
     assert counted(engine, engine.jobs[-1]) == 4 * RECORDS
     (tmp_path / "model.keras").write_bytes(engine.files("models")["model.keras"])
     assert len(predicted(engine, str(tmp_path / "model.keras"))) == 3

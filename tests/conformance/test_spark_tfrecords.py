@@ -138,5 +138,5 @@ def test_dataframes_are_tfrecords_and_back(version: str, tmp_path: Path) -> None
     assert out["left"] == ["all types", "hadoop", "hadoop here"], "what failed leaves nothing"
     assert out["empty"] == ["_SUCCESS", "part-00000"]
     assert out["no record"].startswith("BadInput: there is no record in file:")
-    assert "feature raw of a record is no text in UTF-8: name it in binary_features" in out["no text"]
+    assert "feature raw of a record is not text in UTF-8: name it in binary_features" in out["no text"]
     assert "damaged is cut short: record 2" in out["damaged"]

@@ -243,7 +243,7 @@ def test_one_worker_and_two_servers_do_what_keras_does_alone(engine: Engine, tmp
     env = {"OPTIMIZER": "SGD", "RATE": "0.5"}
     job = submitted(engine, "keras_clicks", flags, workers=1, servers=2, epochs=8, parts=1, env=env)
     job.succeeded(LIMIT)
-    assert sum("lies on the parameter servers" in line for line in job.lines("worker:0")) == 2, job.said()
+    assert sum("is on the parameter servers" in line for line in job.lines("worker:0")) == 2, job.said()
     assert counted(engine, job) == 8 * RECORDS
     data = engine.folder / "alone"
     data.mkdir()

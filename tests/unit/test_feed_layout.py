@@ -160,10 +160,10 @@ def test_types_that_columns_do_not_have(array: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Column("x", "<f4", b"12345"), "5 bytes are no multiple of <f4"),
-        (lambda: Column("x", ">f4", b"1234"), "'>f4' is no type"),
-        (lambda: Column("x", "<f4", b"1234", kind="list"), "is no column"),
-        (lambda: Column("x", "<f4", b"1234", kind="list", offsets=b"123"), "3 bytes are no offsets"),
+        (lambda: Column("x", "<f4", b"12345"), "5 bytes are not a multiple of <f4"),
+        (lambda: Column("x", ">f4", b"1234"), "'>f4' is not the type"),
+        (lambda: Column("x", "<f4", b"1234", kind="list"), "is not a column"),
+        (lambda: Column("x", "<f4", b"1234", kind="list", offsets=b"123"), "3 bytes are not offsets"),
         (lambda: Column("x", "<f4", b"1234", kind="list", offsets=b""), "do not fit"),
         (lambda: Column("x", "<f4", b"1234", kind="list", offsets=np.array([0, 2])), "do not fit the 1 values"),
         (lambda: Column("x", "|u1", b"123456789", validity=b"1"), "too few for 9 rows"),

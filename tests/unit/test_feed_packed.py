@@ -79,5 +79,5 @@ def test_packed_rows_are_the_same_in_arrow(order: str, is_even: bool) -> None:
 
 
 def test_other_bytes_are_refused() -> None:
-    with pytest.raises(ValueError, match="20 bytes are no packed row of 8 fields"):
+    with pytest.raises(ValueError, match="20 bytes are not a packed row of 8 fields"):
         packed.record_batch([bytes(20)], SCHEMA)

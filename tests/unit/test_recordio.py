@@ -200,7 +200,7 @@ def test_every_damaged_byte_and_every_cut_is_noticed_and_names_file_and_offset(l
         (lambda content: content[:-2], "the chunk at byte 0 lacks its last 2 bytes"),
         (lambda content: chunk([b"abc", b""], count=3), "record 2 of the chunk at byte 0 has no end"),
         (lambda content: chunk([b"abc", b""], count=1), "more than the 1 records"),
-        (lambda content: b"x,y\n1,2\n" * 9, "no RecordIO file, or is damaged: no chunk begins at byte 0"),
+        (lambda content: b"x,y\n1,2\n" * 9, "not a RecordIO file, or is damaged: no chunk begins at byte 0"),
         (lambda content: _with_body(b"no gzip", 2), "the chunk at byte 0 cannot be unpacked"),
         (lambda content: _with_body(b"\xff\x06\0\0sNaPpY\x00\xff\0\0", 1), "cannot be unpacked: a frame of Snappy is cut short"),
         (lambda content: _with_body(b"\x02\x01\0\0?", 1), "cannot be unpacked: a frame of Snappy has the unknown type 2"),

@@ -170,9 +170,14 @@ def test_an_empty_table_has_no_shards(tmp_path: Path) -> None:
             "id TEXT PRIMARY KEY, x",
             "",
             [("a", 2)],
-            "column id of the table t .* has 1 values that are no whole numbers",
+            "column id of the table t .* has 1 values that are not whole numbers",
         ),
-        ("id REAL UNIQUE NOT NULL, x", "id", [(1.5, 2)], "has 1 values that are no whole numbers: name another column"),
+        (
+            "id REAL UNIQUE NOT NULL, x",
+            "id",
+            [(1.5, 2)],
+            "has 1 values that are not whole numbers: name another column",
+        ),
     ],
 )
 def test_keys_that_cannot_be_ranges_are_refused(

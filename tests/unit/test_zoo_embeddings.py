@@ -52,7 +52,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
     assert "must be sum, mean or sqrtn" in facts["combiner"]
     assert "has no bound" in facts["unbounded glorot"]
     assert "is trained by `python -m trainmaster.zoo train` alone" in facts["fit"]
-    assert facts["moved"] == ["the embedding large of 160 bytes lies on the parameter servers"]
+    assert facts["moved"] == ["the embedding large of 160 bytes is on the parameter servers"]
     assert [name.rpartition("/")[2] for name in facts["variables"]] == ["bias", "kernel"]
     assert facts["ids"] == {"rows": [0, 1, 2, 3], "large": [0, 1, 2, 3]}
     assert facts["is plain"] == ["keras", 1]
@@ -70,7 +70,7 @@ def test_modules_of_pytorch_have_tables() -> None:
     assert "got the id -1, and its ids are 0 to 9" in facts["negative"]
     assert "its ids are 0 to 9" in facts["beyond"]
     assert "is trained by" in facts["fit"]
-    assert facts["moved"] == ["the embedding large of 3,200 bytes lies on the parameter servers"]
+    assert facts["moved"] == ["the embedding large of 3,200 bytes is on the parameter servers"]
     assert facts["parameters"] == ["out.bias", "out.weight"]
     assert facts["optimizers"]["SparseAdam"]["convention"] == "keras"
     assert all("parameter servers have" in text for text in facts["refused"].values()), facts["refused"]
@@ -107,7 +107,7 @@ def test_the_life_of_rows_is_written_as_in_the_job_file(text: str, seconds: floa
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7x", "7d 3"])
 def test_what_is_no_duration_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration: write a number and a unit"):
+    with pytest.raises(ValueError, match="is not a duration: write a number and a unit"):
         parse_seconds(text)
 
 

@@ -441,9 +441,9 @@ def test_bare_words_and_paths_are_text() -> None:
         ("a=" + "(" * 500, "not a literal", "text needs quotes"),
         ("a=", "not a literal: a=", "text needs quotes"),
         ("a", "model_params has an entry without a value: a", "write a=VALUE"),
-        ("1a=2", "a name that is no name of a parameter: 1a", "write name=value"),
-        ("class=2", "a name that is no name of a parameter: class", "write name=value"),
-        ("=2", "a name that is no name of a parameter: =2", "write name=value"),
+        ("1a=2", "a name that a parameter cannot have: 1a", "write name=value"),
+        ("class=2", "a name that a parameter cannot have: class", "write name=value"),
+        ("=2", "a name that a parameter cannot have: =2", "write name=value"),
         ("a=1;a=2", "model_params has a more than once", ""),
     ],
 )

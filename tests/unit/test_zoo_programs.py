@@ -149,7 +149,7 @@ def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> No
 
 def test_a_file_of_torch_save_that_is_cut_short_is_told(module: dict[str, Any]) -> None:
     what, place = error(module, "cut short")
-    assert "cut.pt is damaged, or no file of weights that torch.save has written: " in what
+    assert "cut.pt is damaged, or is not a file of weights that torch.save has written: " in what
     assert place == "--checkpoint_dir_for_init"
 
 

@@ -63,5 +63,5 @@ def test_where_no_set_is_whole_the_newest_ones_damage_is_told(tmp_path: Path) ->
         "  name another checkpoint, an exported model, or a file of weights",
     ]
     (tmp_path / "00000003.json").write_text('{"v": "1.0", "fi')
-    with pytest.raises(BadModel, match=r"00000003\.json is cut short, or no manifest"), states_in(str(tmp_path)):
+    with pytest.raises(BadModel, match=r"00000003\.json is cut short, or is not a manifest"), states_in(str(tmp_path)):
         pass

@@ -1,8 +1,8 @@
 """ElasticDL's program API, for model files and programs that were written for it. Each module is imported by name.
 
-What is here runs in users' programs: it needs the standard library and NumPy, and its modules for a framework need that framework.
+This package runs in users' programs. It needs the standard library and NumPy, and its modules for a framework need that framework.
 `preprocessing`: the preprocessing layers, for Keras 3. `fingerprints`: the hash of whole numbers by which these choose a bin.
-`Embedding`: the layer whose rows lie on parameter servers, for Keras 3.
+`Embedding`: the layer whose rows are on parameter servers, for Keras 3.
 """
 
 from __future__ import annotations

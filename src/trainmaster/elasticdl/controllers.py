@@ -84,7 +84,7 @@ class Controller:
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Take part until all members have come to their end. What this one did not report goes to others."""
+        """Take part until all members have come to their end. Records that this member did not report go to others."""
         raise NotImplementedError
 
     # -- below --

@@ -11,7 +11,7 @@ and `prediction` for the other kinds of tasks, or an input called as `dataset_na
 job says how many records there are, how many make a shard, and how often each is read. The program's numbers must agree. If the URL is
 `records://`, or if the program runs alone, the program says all this. All tasks of a job must then say the same.
 
-A shard is done once as many records are reported as it has. What a task fetched and did not report goes to another one when it dies.
+A shard is done once as many records are reported as it has. When a task dies, the shards that it did not report go to another task.
 So at the end a task waits for the records that others may lose. It does not wait for long while it holds records and reports no batch: it
 reads ahead, as a shuffled `tf.data.Dataset` does, and trains on those records after the end.
 
@@ -94,7 +94,7 @@ class DataShardService:
         self._is_alone = not os.environ.get("TRAINMASTER_SOCKET")
         self._held: deque[list[Any]] = deque()  # [shard, its records that are not reported], in the order of fetching
         self._finished: list[int] = []  # numbers of shards
-        self._restored: set[int] = set()  # numbers of shards that a restored checkpoint has behind it
+        self._restored: set[int] = set()  # numbers of shards that a restored checkpoint has been trained on
         self._epoch = 0
         self._is_closed = False  # nothing is reported any more
         self._active_at = 0.0  # when the program reported records, or took part in a step
@@ -173,7 +173,7 @@ class DataShardService:
         return True
 
     def close(self) -> None:
-        """Let others have what this task fetched and did not report. Whoever waits for more has come to the end."""
+        """Let others have what this task fetched and did not report. A caller that waits for more has come to the end."""
         self._is_closed = True
         self._source.close()
 
@@ -370,7 +370,7 @@ class _Held:
 
 
 class _Leasing:
-    """The source of a service's shards, without those that a restored checkpoint has behind it."""
+    """The source of a service's shards, without those that a restored checkpoint has been trained on."""
 
     def __init__(self, service: DataShardService, source: Any) -> None:
         self._service, self._source = service, source

@@ -6,17 +6,17 @@
     rows = SparseEmbedding(1000, 16)(ToSparse()(Hashing(1000)(words)))
 
 Constructor arguments, defaults and results are ElasticDL's. An input is a dense, a ragged or a sparse tensor, and the output has its form,
-but for `ToRagged`, `ToSparse` and `SparseEmbedding`. Layers that give whole numbers give int64.
+except with `ToRagged`, `ToSparse` and `SparseEmbedding`. Layers that return whole numbers return int64.
 
-*Backends.* Keras has strings, ragged and sparse tensors with TensorFlow alone. Layers for numbers work with PyTorch too. A layer that is
-given, or would give, what the backend has not got raises `NeedsTensorFlow`, in a functional model when the layer is connected.
+*Backends.* Keras has strings, ragged and sparse tensors with TensorFlow alone. Layers for numbers work with PyTorch too. A layer whose
+input or output the backend does not support raises `NeedsTensorFlow`; in a functional model, when the layer is connected.
 
 *Hashes* are TensorFlow's `tf.strings.to_hash_bucket_fast`, as in ElasticDL: FarmHash's Fingerprint64 of the text, or of a whole number's
 decimal digits, modulo the bins. They are the same on each machine, in each run and with each backend, and equal to ElasticDL's.
 
 *Saving.* Each layer is registered with Keras (`elasticdl>Hashing`), so `keras.saving.load_model` loads a model that contains it, in a
-program that has imported this module. What `model.export` writes, a SavedModel, loads with nothing of ours. ElasticDL could save only some
-of its layers, and lost the vocabulary of `IndexLookup`.
+program that has imported this module. `model.export` writes a SavedModel, which loads without any of our code. ElasticDL could save only
+some of its layers, and lost the vocabulary of `IndexLookup`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Map(_Layer):
 
 @keras.saving.register_keras_serializable(package="elasticdl")
 class Discretization(_Map):
-    """Give the number of the range that each value lies in. The ranges include their lower boundary: `numpy.digitize`.
+    """Return the number of the range that each value falls into. The ranges include their lower boundary: `numpy.digitize`.
 
     `bins`: the boundaries, ascending. n boundaries make n + 1 ranges, 0 to n; NaN is in the highest. Boundaries are compared in the type of
     the values where that is a floating one, else as float64. (ElasticDL compared float64 values with boundaries rounded to float32.)

@@ -137,7 +137,7 @@ class PyTorchAllReduceController(Controller):
         return Training(model=self.model, optimizer=self.optimizer, update=step, batches_per_step=batches)
 
     def _outside(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method that does nothing while a batch is computed, but for the closure that it is given."""
+        """Return a method that, while a batch is computed, only calls the closure that it is given."""
 
         @functools.wraps(method)
         def guarded(_: Any, *arguments: Any, **named: Any) -> Any:
@@ -158,9 +158,9 @@ class DDPController(PyTorchAllReduceController):
         self._is_new_round = False
 
     def elastic_DDP(self, model: torch.nn.Module, func_def_optimizer: Callable[[Any], Any]) -> None:
-        """Have all members train this model, by the optimizer that `func_def_optimizer(model)` makes. Only the first call does anything.
+        """Have all members train this model, with the optimizer that `func_def_optimizer(model)` makes. Only the first call does anything.
 
-        The model goes to the GPU where there is one. It is no DistributedDataParallel: the controller averages the gradients.
+        The model goes to the GPU where there is one. It is not a DistributedDataParallel: the controller averages the gradients.
         """
         if self.model is None:
             if torch.cuda.is_available():

@@ -24,9 +24,9 @@ def DistributedOptimizer(
 ) -> Any:
     """Return the optimizer, for `controller.set_broadcast_optimizer`.
 
-    `fixed_global_batch_size`: so many batches make a step however many workers there are, `global_batch_num_per_step`, or WORKER_NUM of the
-    environment; fewer workers add up the gradients of several batches each. Else each worker adds one. What else Horovod takes is
-    accepted where it changes nothing: gradients are averaged as they are. Raises BadModel.
+    `fixed_global_batch_size`: a step has `global_batch_num_per_step` batches, or WORKER_NUM of the environment, however many workers there
+    are; fewer workers add up the gradients of several batches each. Else each worker adds one batch. Other arguments of Horovod's are
+    accepted where they change nothing: gradients are averaged as they are. Raises BadModel.
     """
     if compression is not None or op is not None:
         raise BadModel("gradients are averaged as they are", mend="leave out compression and op")

@@ -9,6 +9,5 @@ next.
 
 *Around it*: `server`, its files in `storage` and `snapshots`, messages in `wire`, and the places of a job's processes in `job`.
 
-The package needs the standard library and NumPy, and of ours `trainmaster.runtime` alone: it lies beside that on the path of a user's
-Python.
+The package needs the standard library and NumPy, and of our packages `trainmaster.runtime` alone: a user's Python has both on its path.
 """

@@ -1,10 +1,10 @@
 """The program of a parameter server: `python -m trainmaster.ps`.
 
-In a job it is the command of a role `ps` with a port `ps`; everything else comes from the job. By hand it is told by flags where to serve:
+In a job it is the command of a role `ps` with a port `ps`; everything else comes from the job. By hand, flags say where it serves:
 
     python -m trainmaster.ps --index 0 --servers 2 --listen unix:/tmp/ps-0 --leader unix:/tmp/ps-0 --token-file token --directory ckpt
 
-A server whose index is beyond their number joins the others; one that is told to end by SIGTERM gives its rows to them first (in a job, or
+A server whose index is `--servers` or more joins the others. A server that SIGTERM ends gives its rows to the others first (in a job, or
 with --leave).
 """
 
@@ -153,7 +153,7 @@ def _serve(
     tls = serving(certificate, key) if key else None
     listeners: list[socket.socket] = []
     shard: Shard | None = None
-    came: list[int] = []  # signals, of which the next placement's server must know too
+    came: list[int] = []  # signals that the next placement's server must know too
     while True:
         if settings.index >= settings.servers:
             joining = Joining(settings)

@@ -176,7 +176,7 @@ class Client:
     def prefetch(self, dense: bool | Sequence[str] = False, rows: Mapping[str, Any] | None = None) -> Future[Pulled]:
         """Pull in the background, while the present step runs, and return the future of what `pull` returns.
 
-        What it gets does not have this step's push in it. So it is for asynchronous updates, or a tolerance of at least 1.
+        The values do not include this step's push. So `prefetch` is for asynchronous updates, or a tolerance of at least 1.
         """
         if self._background is None or self._background_servers is None:
             self._background = ThreadPoolExecutor(1, "trainmaster-ps")
@@ -207,7 +207,7 @@ class Client:
         *,
         learning_rate: float | None = None,
     ) -> Pulled:
-        """Push, and return all parameters as they are behind it, by one round trip where there is one server. Raises what `push` does."""
+        """Push, and return all parameters as they are after it, by one round trip where there is one server. Raises what `push` does."""
         return self._push(version, dense or {}, rows or {}, learning_rate, True)
 
     def _push(
@@ -432,7 +432,7 @@ class Servers:
         return _Link(index, servers, self._addresses, self._identity)
 
     def _addresses(self, index: int) -> Sequence[str]:
-        """Return where a server may be, as it is known here and as server 0 told it."""
+        """Return the addresses where a server may be: those known here, then those that server 0 reported."""
         known = self._find()
         addresses: list[str] = []
         for way in (known, self._told):
@@ -639,7 +639,7 @@ def _parameters(answers: Sequence[Message]) -> dict[str, Floats]:
 
 
 def _whole_ids(table: str, ids: Any) -> Integers:
-    """Return ids as int64. Raises BadIds where they are no whole numbers in one dimension."""
+    """Return ids as int64. Raises BadIds where they are not whole numbers in one dimension."""
     array = numpy.asarray(ids)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise BadIds(

@@ -2,13 +2,13 @@
 
 Servers are the tasks of a role with a port `ps` (`ports: [ps]`). Each listens on that port with TLS, under the job's certificate, and at an
 abstract Unix socket that is named by the job's token, the role and the index: processes of one machine, and of one network namespace, find
-it there. The agent tells a program of the job a token for parameter servers, made of the job's own, and the job's certificate; and the
-programs of that role the certificate's key.
+it there. The agent gives each program of the job a token for parameter servers, made from the job's own, and the job's certificate.
+Programs of that role also get the certificate's key.
 
 The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
-restarted alone. So a worker tells each server where server 0 is; servers write their addresses into the directory of their logs and
-checkpoints, where all of them share it; and their number is told to servers and workers alike, where tasks restart alone
-(`restart: {scope: task}`).
+restarted alone. So a worker tells each server where server 0 is. Servers write their addresses into the directory of their logs and
+checkpoints, where all of them share it. Where tasks restart alone (`restart: {scope: task}`), servers and workers alike get the number of
+servers.
 
 The directory is what `TRAINMASTER_PS_DIRECTORY` names, a variable of the job file; without it servers keep nothing. It is best one that all
 of them see. One of each container's own survives a server's program, not its container: then the server is lost (`_loss`). The
@@ -123,7 +123,7 @@ def place_of_job(servers: int = 0) -> Place:
 def _loss(task: runtime.Task, place: Place) -> str:
     """Say why a server may not begin with nothing where workers may have pushed already; "" where it may begin.
 
-    A first server has no workers among its peers, since they begin behind it. A server that ran before has left a log, unless its directory
+    A first server has no workers among its peers, since they begin after it. A server that ran before has left a log, unless its directory
     was in a container that is lost. Peers and workers would not find the new one either.
     """
     has_workers = any(peer for role, peers in task.peers.items() if role != task.role for peer in peers)

@@ -124,7 +124,7 @@ class Loop:
         self._watch_room(peer)
 
     def tell(self, peer: Peer, header: Plain, arrays: Arrays | None = None) -> None:
-        """Send what is no answer; a peer that is gone is dropped, but server 0: what it said last is read first, and then its end."""
+        """Send a message that is not an answer. A peer that is gone is dropped, except server 0: its last messages and its end are read."""
         try:
             self.send(peer, header, arrays)
         except Closed:

@@ -17,9 +17,9 @@ and what depends on the step alone is computed in float64, as PyTorch does.
 `torch.optim.SparseAdam` (which adds epsilon as Keras does). Keras applies the dense formula to the whole table, which costs its size each
 step. The two agree where each step touches all rows.
 
-*Steps.* Adam corrects its bias by the step of the whole training (the first is 1), as Keras does by `iterations` and SparseAdam by its
-`step`, not by a count of each row's own updates. So a row is the same wherever it lies, needs no counter, and can be moved and saved as its
-numbers alone. A row that is touched late makes a first move of up to (1 - beta_1) / sqrt(1 - beta_2) learning rates, 3.2 by default.
+*Steps.* Adam corrects its bias by the step of the whole training (the first is 1), not by a count of each row's own updates. Keras
+(`iterations`) and SparseAdam (`step`) do the same. So a row is the same on each server, needs no counter, and can be moved and saved as
+its numbers alone. A row that is touched late makes a first move of up to (1 - beta_1) / sqrt(1 - beta_2) learning rates, 3.2 by default.
 """
 
 from __future__ import annotations

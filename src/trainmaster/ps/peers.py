@@ -76,7 +76,7 @@ class Fatal(RuntimeError):
 
 
 class Renumbered(Exception):
-    """There are `servers` servers now, and not as many as the server was told. `shard`: its share, where it came by a move."""
+    """There are `servers` servers now, and not as many as the server began with. `shard`: its share, where it came by a move."""
 
     def __init__(self, servers: int, shard: Shard | None = None) -> None:
         super().__init__(f"there are {servers} servers now")

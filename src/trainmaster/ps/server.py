@@ -1,7 +1,7 @@
 """One parameter server, of one thread (see `loop`): it answers pulls, keeps drafts and handles the order.
 
-Every message has one answer, but those between servers. What a message waits for (a version, a definition) is looked at again after each
-step of the order; a message that waits holds up nobody else.
+Every message has one answer, except those between servers. A message may wait (for a version, for a definition): it is looked at again
+after each step of the order, and holds up nobody else.
 
     hello {token, task, attempt, index, servers, leader?}
                                                     welcome {version, is_defined}; with role "server": entries follow. `leader`: the
@@ -27,8 +27,8 @@ step of the order; a message that waits holds up nobody else.
     holds {view, is_lost?}                          from a server to server 0: a pull waits for this entry, or no more
     moved {move, error?}                            from the next owner to server 0: it has caught up
 
-A stranger has 10 seconds and one small message to show the token; with a wrong one it is told so, and its connection closed. Worker
-and server are told apart by "role" alone: both have the job's token. A message that is malformed ends its connection; one that is well
+A stranger has 10 seconds and one small message to show the token; with a wrong one it gets an error, and its connection is closed. Only
+"role" distinguishes workers and servers: both have the job's token. A message that is malformed ends its connection; one that is well
 formed and cannot be served is answered with {error}.
 """
 

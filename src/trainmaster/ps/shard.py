@@ -5,8 +5,8 @@ and every server handles the same entries one after another. So servers that hav
 parameters, and a push is applied on all of them or on none. An entry has "sequence", "time" and one of
 
     attempt [task, n]           a new attempt of a task: drafts of the former ones that are not committed are dropped
-    commit name                 the draft waits for others of its version; it was accepted
-    version v, of [names], staleness     the mean of these drafts is applied, and makes version v
+    commit name                 the draft was accepted, and waits for others of its version
+    version v, of [names], staleness     makes version v, by applying the mean of these drafts
     drop name                   the draft was refused
     checkpoint v                a snapshot of version v is due
     complete v                  the checkpoint v is whole
@@ -117,7 +117,7 @@ class Shard:
     def inherit(self, job: str = "") -> None:
         """Take what is here as a former job's, for another one: forget its workers, and what they pushed without an end.
 
-        What they pushed waits on, under names that the next job's workers do not have: their attempts begin anew.
+        Their pushes wait on, under names that the next job's workers do not have, since those workers' attempts begin anew.
         """
         self.job, self.is_inherited = job, self.definition is not None
         self.attempts, self.settled = {}, {}

@@ -1,7 +1,7 @@
 """Pulls that all servers answer at one entry of the order, so that they are of one version whatever is pushed meanwhile.
 
 A worker asks each server for a pull of one *view*, a name that it makes. A server holds such a pull, and has server 0 know. Once all hold
-one, server 0 adds the entry `view`, and each server answers as it handles that. Where a server is away all are told to ask again.
+one, server 0 adds the entry `view`, and each server answers as it handles that. While a server is away, all workers are asked to try again.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Shards:
             ahead = part.ahead
 
     def batches(self, size: int, *, shuffle: int = 0, seed: int = 0, drop_last: bool = False) -> Iterator[list[Any]]:
-        """Yield lists of `size` records, over all epochs. A shard counts once all its records were used: once the batch behind them is
+        """Yield lists of `size` records, over all epochs. A shard counts once all its records were used: when the batch after them is
         asked for.
 
         `shuffle`: records in the buffer from which the next one is drawn, by `seed`. Near the end of the data batches may be smaller,

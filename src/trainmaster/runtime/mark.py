@@ -1,6 +1,6 @@
 """Show the agent which shard this process is in the middle of, even if it dies in the next instant.
 
-A message for each shard would cost more than leasing it. So the number of the shard lies in memory that the agent can read when this
+A message for each shard would cost more than leasing it. So the number of the shard is in memory that the agent can read when this
 process is gone: a file without a name (memfd), which the agent opens as /proc/<pid>/fd/<n> when the process greets it.
 """
 

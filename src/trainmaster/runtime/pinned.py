@@ -21,7 +21,7 @@ def trusting(certificate: str) -> ssl.SSLContext:
 
 
 def serving(certificate: str, key: str) -> ssl.SSLContext:
-    """Return a TLS context that shows this certificate (PEM), of which it has the key (PEM)."""
+    """Return a TLS context that shows this certificate (PEM), and has its key (PEM)."""
     import os
     import ssl
 

@@ -1,7 +1,7 @@
 """Read the records of one shard, and cut files into shards where no master does it.
 
-Text is read by Hadoop's rule: a shard that does not begin at 0 drops what it reads up to the first line end, and reads
-on to the end of the line that begins at or before its own end. So each line is read by exactly one shard, wherever the
+Text is read by Hadoop's rule. A shard that does not begin at 0 drops what it reads up to the first line end. Each shard
+reads on to the end of the line that begins at or before its own end. So exactly one shard reads each line, wherever the
 cuts fall. A line ends with "\\n" (a "\\r" before it is dropped too). gzip, bzip2 and xz files are read as wholes,
 Parquet by row groups as dictionaries, if pyarrow is there, RecordIO by chunks as bytes, and TFRecord by files as bytes.
 Tables of databases are read by ranges of keys as dictionaries, if SQLAlchemy is there.
@@ -173,7 +173,7 @@ def cut_alone(place: str, format_name: str = "auto") -> list[tuple[str, str, int
 
 
 def counted(url: str) -> tuple[int, int, int]:
-    """Return the records of `records://COUNT/SIZE`, those of a shard, and the epochs that the job has told its program (0: it has not).
+    """Return the records of `records://COUNT/SIZE`, those of a shard, and the epochs that the job has set for its program (0: none).
 
     Raises ValueError for any other text, and where there would be too many shards.
     """

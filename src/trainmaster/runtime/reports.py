@@ -169,7 +169,7 @@ def progress(value: float | None = None, *, step: int | None = None, **metrics: 
 
 
 def metrics(**figures: float) -> None:
-    """Tell metrics alone, of anything that float() takes, whatever their names: they are no sign of progress.
+    """Report metrics alone, of anything that float() takes, whatever their names: they do not count as progress.
 
     They are kept as those of `progress` are.
     """
@@ -227,9 +227,9 @@ def saved() -> None:
 
 
 def cannot_go_on(why: str) -> None:
-    """Tell, just before this program exits with an error, that its next attempt would end so too: the job does not begin one.
+    """Tell, just before this program exits with an error, that its next attempt would end the same way: the job does not begin one.
 
-    The agent reads it in the error file of `torch.distributed.elastic`, whose form it has.
+    The agent reads this in the error file of `torch.distributed.elastic`, in that file's own form.
     """
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         import json

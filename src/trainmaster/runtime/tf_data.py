@@ -5,8 +5,8 @@
     model.fit(tf_data.dataset("train", 32, parse, signature))
 
 tf.data asks its source for the next batch when it wants to, and that is when the one before counts as used. A dataset as it is returned
-here reads nothing ahead. What the program adds to it (`prefetch`, a parallel `map`) does, and what it reads ahead is counted before it was
-trained on: a program that adds that, and must be exact, iterates over `runtime.shards(NAME).batches(...)` instead.
+here reads nothing ahead. A `prefetch` or a parallel `map` that the program adds does, and then records count before they were trained on. A
+program that adds these, and must be exact, iterates over `runtime.shards(NAME).batches(...)` instead.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     for batch in torch_data.loader("train", 32, transform=parse, workers=2, shuffle=1000):
         ...
 
-The loader leases shards in the program's own process (`ShardSampler`), has them read by the workers of a `DataLoader` (`ShardDataset`), and
-counts each when all its records were used, that is, when the batch behind them is asked for. So nothing that workers read ahead is counted
+The loader leases shards in the program's own process (`ShardSampler`), and the workers of a `DataLoader` read them (`ShardDataset`). A
+shard counts when all its records were used, that is, when the batch after them is asked for. So nothing that workers read ahead is counted
 before it was trained on.
 """
 

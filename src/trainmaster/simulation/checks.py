@@ -76,7 +76,7 @@ def _check_budgets(events: list[Event], living: State) -> None:
                 data["step"] if data["value"] is None else data["value"]
             )  # programs of one job report the same of the two
             if reached <= best.get(unit, -1.0):
-                raise Violation(f"{data['task']} told {reached} again, which gave its budget back")
+                raise Violation(f"{data['task']} reported {reached} again, which gave its budget back")
             best[unit], charged[unit], totals[unit] = reached, 0, 0
         elif (event.type == "checkpoint-saved" and data["refunds"]) or (
             event.type == "part-committed" and data["kept"]
@@ -106,18 +106,18 @@ def _check_members(events: list[Event], living: State) -> None:
         elif event.type == "resized":
             present, joined, left = members[data["group"]], set(data["joined"]), set(data["left"])
             if joined & present or not left <= present:
-                raise Violation(f"members join twice, or leave who were none: {dict(data)}, of {sorted(present)}")
+                raise Violation(f"members join twice, or strangers leave: {dict(data)}, of {sorted(present)}")
             present |= joined
             present -= left
             sizes = Counter(key.partition(":")[0] for key in present)
             if sizes != Counter(data["sizes"]) or not all(
                 roles[role].replicas.min <= size <= roles[role].replicas.max for role, size in sizes.items()
             ):
-                raise Violation(f"a group of {sizes} is told as {data['sizes']}")
+                raise Violation(f"a group of {sizes} is reported as {data['sizes']}")
         elif event.type == "generation-formed" and (
             strangers := {key for key, _ in data["members"]} - members[data["group"]]
         ):
-            raise Violation(f"{strangers} are no members of generation {data['generation']}")
+            raise Violation(f"{strangers} are not members of generation {data['generation']}")
     for group in living.groups:
         arrived = [
             task

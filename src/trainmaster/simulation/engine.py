@@ -28,9 +28,11 @@ RULES: dict[str, Rule] = {
     "exit-told": Rule(
         "a NodeManager's completed containers ride on its next heartbeat to the ResourceManager", 0.01, 2.0
     ),
-    "exit-twice": Rule("after an RM restart or a watch's relist, completed containers are told again", 0.1, 5.0, 0.1),
+    "exit-twice": Rule(
+        "after an RM restart or a watch's relist, completed containers are reported again", 0.1, 5.0, 0.1
+    ),
     "exit-lost": Rule(
-        "an exit is told once, to a master that dies before it has noted it (YARN)",
+        "an exit is reported once, to a master that dies before it has noted it (YARN)",
         0.0,
         0.0,
         0.03,
@@ -42,7 +44,7 @@ RULES: dict[str, Rule] = {
     ),
     "preempt": Rule("a pod's deletion grace is 30 s; YARN's preemption waits 15 s before the kill", 0.05, 15.0),
     "preempt-warned": Rule(
-        "YARN's preemption message and Kubernetes' DisruptionTarget come first, but for a node in need",
+        "YARN's preemption message and Kubernetes' DisruptionTarget come first, except for a node in need",
         0.0,
         0.0,
         0.7,
@@ -112,7 +114,7 @@ class Engine:
         return [Granted(container.task, container.serial, container.name, container.node) for container in self.live]
 
     def ask(self, epoch: int, asks: list[tuple[str, int]]) -> None:
-        """Take the whole set of asks; withdraw those no longer in it. The state of a container that is there, or over, is told again."""
+        """Take the whole set of asks; withdraw those no longer in it. Report the state of a container that exists, or is over, again."""
         if epoch < self.epoch:
             return
         open_asks: dict[tuple[str, int], None] = {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "all"  # of the one rendezvous of each role, of the barrier and of the lock
 AT_LEAST, AT_MOST = 0.5, 5.0  # s between two acts of a program
 LATE = 5.0  # s after which a master knows that a program has ended or its agent is away
-PATIENCE = 3600.0  # s that a program waits at most once the faults have ended; within it a node that is lost is told and a hang ended
+PATIENCE = 3600.0  # s that a program waits at most once the faults have ended; by then a lost node is reported, and a hang ended
 
 
 class Process:

@@ -74,7 +74,7 @@ class Link:
         self.world.at(self.up - self.world.now, self._deliver_up, report)
 
     def send_waits(self, message: dict[str, Any]) -> None:
-        """Send what programs wait for, in the order of the reports: it is told anew on each link, and never sent again."""
+        """Send what programs wait for, in the order of the reports: it is reported anew on each link, and never sent again."""
         self.up = max(self.up, self.world.now + self.world.delay(RULES["frame"]))
         self.world.at(self.up - self.world.now, self._deliver_waits, message)
 

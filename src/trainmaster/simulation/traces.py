@@ -1,15 +1,15 @@
 """Test whether the simulated engine can behave as the trace of a real one shows.
 
-A trace is a list of rows, in order: the asks of an engine, the events of its world, and the changes that it told,
+A trace is a list of rows, in order: the asks of an engine, the events of its world, and the changes that it reported,
 
     {"do": "open" | "ask" | "release", "keys": [[task, serial], ...]}     a call of the master; for `open` the keys that are held
     {"happens": "exit" | "lost" | "preempt", "key": [task, serial]}       a container's end, at that time or a little before
     {"happens": "refuse"}                                                 the engine never grants the next ask
-    {"tells": "granted" | ..., "key": [task, serial], ...}                a change that the engine told; more fields are for readers
+    {"tells": "granted" | ..., "key": [task, serial], ...}                a change that the engine reported; more fields are for readers
 
 `reproduce` runs the simulated engine's own code through a trace: an event that is due may happen at any time, and each rule that
-strikes by chance may strike or not. A trace is reproduced where some such run tells the same changes as the real engine, in that order. So
-a habit of the real engine that the simulated one lacks, and that jobs would meet unprepared, is found as the row that no run reaches.
+strikes by chance may strike or not. A trace is reproduced where some such run reports the same changes as the real engine, in that order.
+So a habit of the real engine that the simulated one lacks, and that jobs would meet unprepared, is found as the row that no run reaches.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Run:
 
     def _tells(self, row: Row) -> None:
         expected = {name: row[name] for name in ("tells", "key") if name in row}
-        # There may be no room at any time.
+        # At any time the engine may lack room.
         self.engine.closed_until = float("inf") if row["tells"] == "waiting" else 0.0
         for _ in range(SILENT):
             if self._rows:

@@ -239,7 +239,7 @@ class World:
         self.truth.running.get(task, {}).pop(attempt, None)
 
     def strand(self, task: str, attempt: int) -> None:
-        """Bar an attempt whose container the engine gave up, or was told to end: it stops by itself within the grace."""
+        """Bar an attempt whose container the engine gave up, or was asked to end: it stops by itself within the grace."""
         copy = self.truth.running.get(task, {}).get(attempt)
         if copy is not None and copy.stranded is None:
             copy.stranded = self.now

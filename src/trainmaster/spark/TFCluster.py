@@ -164,10 +164,10 @@ class TFCluster:
         return self._started_job
 
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:
-        """Feed an RDD or DataFrame to the functions, `num_epochs` times (0: 10); return once it lies in their memory or is not wanted.
+        """Feed an RDD or DataFrame to the functions, `num_epochs` times (0: 10); return once it is in their memory or is not wanted.
 
         A DStream is fed as it comes, from the start of its StreamingContext on. Nobody waits for `feed_timeout`: a function that fails is
-        an error at once, one that is slow is none. Raises JobFailed, BadInput, and Spark's own errors.
+        an error at once, and a slow one is not an error. Raises JobFailed, BadInput, and Spark's own errors.
         """
         feeds = self._fed
         if hasattr(dataRDD, "foreachRDD"):
@@ -240,8 +240,8 @@ def run(
     """Call `map_fun(tf_args, ctx)` on `num_executors` nodes, and return when all run.
 
     Executor ids are given to `num_ps` parameter servers, then the `master_node` ("chief" or "master"), the evaluator (`eval_node`) and the
-    workers. `queues`: the feeds of a node in InputMode.SPARK, but for "output" and "error", each of `feed_memory` in shared memory, of
-    which a row may have a third. Raises BadInput for numbers that do not fit and a function that cannot be pickled, TimeoutError where
+    workers. `queues`: the feeds of a node in InputMode.SPARK, except "output" and "error". Each has `feed_memory` of shared memory, and a
+    row may take a third of that. Raises BadInput for numbers that do not fit and a function that cannot be pickled, TimeoutError where
     there are too few slots for `reservation_timeout` seconds, JobFailed where a function fails meanwhile.
     """
     nodes = nodes_of(num_executors, num_ps, master_node, eval_node)

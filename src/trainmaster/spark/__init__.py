@@ -47,7 +47,7 @@ def context_of(spark: Any) -> Any:
         if getattr(spark, "_jsc", spark) is None:
             raise BadInput("this SparkContext was stopped", mend="begin another one", anchor="spark-application")
         raise BadInput(
-            f"{type(spark).__name__} is no SparkSession with a context of its own, and no SparkContext",
+            f"{type(spark).__name__} is neither a SparkSession with a context of its own nor a SparkContext",
             mend="call it in the application's driver: a client of Spark Connect has no driver", anchor="spark-application",
         )  # fmt: skip
     return context

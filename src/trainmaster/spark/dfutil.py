@@ -9,12 +9,12 @@ A row is a `tf.train.Example`: float and double columns are FloatLists, boolean 
 BytesLists, and so are arrays of these. The types of the columns that are read are those of the first record: a list of one value is that
 value, a longer one an array; BytesLists are strings unless `binary_features` names them.
 
-No class of a JVM is needed but Spark's own. Files are listed and read by Spark, so any URL that Spark reads will do, with its credentials;
+No class of a JVM is needed except Spark's own. Spark lists and reads the files, so any URL that Spark reads will do, with its credentials;
 each file is a partition, and one of 2 GiB or more cannot be read. The class path of executors has no output
-format that writes bytes as they are, so tasks write the files (`hadoop_files`), under names of their own, and the driver moves those of
+format that writes bytes as they are. So tasks write the files (`hadoop_files`), under names of their own, and the driver moves those of
 the attempts that count into place.
 
-Nothing of ours is installed where tasks run: the functions here, in `tfrecords` and in `crc32c` are pickled by value.
+Our packages are not installed where tasks run: the functions here, in `tfrecords` and in `crc32c` are pickled by value.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _column(field: StructField, kind: str, values: list[Any]) -> Any:
             values = [value.decode() for value in values]
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"feature {field.name} of a record is no text in UTF-8: name it in binary_features"
+                f"feature {field.name} of a record is not text in UTF-8: name it in binary_features"
             ) from error
     elif isinstance(element, BinaryType):
         values = [bytearray(value) for value in values]

@@ -74,7 +74,7 @@ class Feed:
         _send_by_value()
 
     def put(self, data: Any, *, epochs: int = 1, rows: int = 0, ragged: Collection[str] = ()) -> None:
-        """Feed an RDD or a DataFrame, `epochs` times; return once all of it lies in the memory of readers, or nobody wants more.
+        """Feed an RDD or a DataFrame, `epochs` times; return once all of it is in the memory of readers, or nobody wants more.
 
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
         Raises EngineFailed where the job has failed, BadInput where executors have another Python, and Spark's own errors.
@@ -98,8 +98,8 @@ class Feed:
     def map(self, data: Any, *, rows: int = 0, end: Callable[[bool], str] | None = None) -> Any:
         """Return an RDD of the results that readers give (`Reader.answer`), one for each row, in the partitions and the order of the data.
 
-        It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. What
-        fails is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
+        It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. A failure
+        is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
         Raises EngineFailed and BadInput as `put`.
         """
         data = data.rdd if ways.is_frame(data) else data

@@ -1,7 +1,7 @@
 """The functions of feeders, tasks of Spark's that feed one partition each.
 
-Spark sends this module's contents to the executors as they are, since nothing of ours is installed there. What it imports comes with
-`SparkContext.addFile`: `trainmaster.runtime`, in an archive that is put behind all else on the path.
+Spark sends this module's contents to the executors as they are, since our packages are not installed there. Its import
+`trainmaster.runtime` comes with `SparkContext.addFile`, in an archive that is put last on the path.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Keep feeders from holding the slots that a feed's readers need.
 
 An application may have few slots. Spark gives them to the older of two Spark jobs first, so feeders that wait for a reader would hold all
-of them while that reader waits for one, for ever. So the driver starts feeders once the readers have their containers; where one is lost
-later, and has had no slot for `PATIENCE` seconds, the driver cancels the feeders. What they had not put into a ring is fed anew, once the
-reader is there.
+of them while that reader waits for one, for ever. So the driver starts feeders once the readers have their containers. If a reader is lost
+later, and has had no slot for `PATIENCE` seconds, the driver cancels the feeders. Rows that they had not put into a ring are fed anew, once
+the reader is there.
 """
 
 from __future__ import annotations

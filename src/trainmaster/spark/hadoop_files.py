@@ -130,4 +130,4 @@ def _java_of_executor() -> tuple[str, str]:
             flags = {"-cp", "-classpath", "--class-path"} & set(arguments)
             class_path = arguments[arguments.index(flags.pop()) + 1] if flags else os.environ.get("CLASSPATH", "")
             return arguments[0], class_path
-    raise OSError("this process is no task of a Spark executor: no Java is above it")
+    raise OSError("this process is not a task of a Spark executor: no Java is above it")

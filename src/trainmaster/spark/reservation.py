@@ -11,11 +11,11 @@ nonces). Then each side sends one frame: the length (4 bytes), an HMAC-SHA256 by
 body, which is JSON. So only a peer with the key is obeyed, no frame can be sent a second time, and the answer is the server's. Nothing is
 unpickled. Frames are not encrypted: they hold addresses, no secrets.
 
-**Key.** 32 random bytes, made by the server; it travels with the address, never in its text. A command that has the host and the port
-alone, as one that stops a stream from outside, finds it in a private file where it is the same user's on the driver's machine. Elsewhere it
+**Key.** 32 random bytes, made by the server; it travels with the address, never in its text. A command that stops a stream from outside
+has the host and the port alone. If it runs as the same user on the driver's machine, it finds the key in a private file. Elsewhere it
 reads TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
 
-A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then, of which there are at most `MOST_CONNECTIONS`.
+A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then. There are at most `MOST_CONNECTIONS` threads.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Server:
         return self.reservations.get()
 
     def stop(self) -> None:
-        """Stop listening. What has come in stays readable."""
+        """Stop listening. Reservations that have come in stay readable."""
         self._is_closed = True
         self._stopped.set()
         listener, self._listener = self._listener, None
@@ -304,7 +304,7 @@ class _Channel:
             raise _WrongKey("a message has the wrong key")
         body = json.loads(content)
         if not isinstance(body, dict):
-            raise ValueError("a message is no object of JSON")
+            raise ValueError("a message is not a JSON object")
         return body
 
     def _code(self, direction: bytes, content: bytes) -> bytes:

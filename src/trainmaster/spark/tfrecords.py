@@ -31,7 +31,7 @@ def encode(features: Sequence[tuple[str, str, Sequence[Any]]]) -> bytes:
 
 
 def decode(example: bytes) -> dict[str, Feature]:
-    """Return the features of an Example, by name. Raises ValueError where it is none."""
+    """Return the features of an Example, by name. Raises ValueError where `example` is not an Example."""
     features: dict[str, Feature] = {}
     for body in _messages(example, 1):
         for entry in _messages(body, 1):
@@ -47,7 +47,7 @@ def decode(example: bytes) -> dict[str, Feature]:
 
 
 def _feature(message: bytes) -> Feature:
-    """Read a Feature. Of several lists of one kind all values count, of several kinds the last: protobuf's rules for oneof."""
+    """Read a Feature. With several lists of one kind all values count; with several kinds, the last: protobuf's rules for oneof."""
     kinds = {number: kind for kind, number in NUMBER_OF.items()}
     kind: str = ""
     values: list[Any] = []
@@ -100,7 +100,7 @@ def _messages(message: bytes, number: int) -> Iterator[bytes]:
 
 def _bytes(value: bytes | int) -> bytes:
     if isinstance(value, int):
-        raise ValueError("the record is no tf.train.Example: a field has another type")
+        raise ValueError("the record is not a tf.train.Example: a field has another type")
     return value
 
 
@@ -119,9 +119,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, bytes | int]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"the record is no tf.train.Example: wire type {wire}")
+            raise ValueError(f"the record is not a tf.train.Example: wire type {wire}")
         if place + size > len(message):
-            raise ValueError("the record is no tf.train.Example, or is cut short")
+            raise ValueError("the record is not a tf.train.Example, or is cut short")
         yield key >> 3, wire, message[place : place + size]
         place += size
 
@@ -135,13 +135,13 @@ def _varints(content: bytes) -> list[int]:
 
 
 def _read_varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return a number and the place behind it."""
+    """Return a number and the place after it."""
     number = 0
     for count, byte in enumerate(content[place : place + 10]):
         number |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             return number & (1 << 64) - 1, place + count + 1
-    raise ValueError("the record is no tf.train.Example: a number has no end")
+    raise ValueError("the record is not a tf.train.Example: a number has no end")
 
 
 def _little(code: str, content: bytes) -> array[Any]:
@@ -149,7 +149,7 @@ def _little(code: str, content: bytes) -> array[Any]:
     try:
         numbers = array(code, content)
     except ValueError as error:
-        raise ValueError("the record is no tf.train.Example: a list of floats is cut short") from error
+        raise ValueError("the record is not a tf.train.Example: a list of floats is cut short") from error
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

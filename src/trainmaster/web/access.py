@@ -1,10 +1,10 @@
 """Decide who may read the pages: sessions by one-time codes or tokens, checks against other sites, and the headers of every answer.
 
 A browser on this machine is not its user: pages of other sites send requests to 127.0.0.1 too. So every request must come from a session.
-A *code* stands in the user's terminal and opens one session, once; a session is a random cookie (`HttpOnly`, `SameSite=Strict`), whose
-name is random too, for browsers send cookies of one port to all others. A request for another host name is refused (DNS rebinding), a
-request that another site sent is refused, and so is a change that our own page did not send: its form carries the session's anti-forgery
-token, which `may_change` compares.
+A *code* is shown in the user's terminal and opens one session, once; a session is a random cookie (`HttpOnly`, `SameSite=Strict`), whose
+name is random too, for browsers send cookies of one port to all others. A request for another host name is refused (DNS rebinding), and so
+is a request that another site sent. A change that our own page did not send is refused too: the page's form carries the session's
+anti-forgery token, which `may_change` compares.
 """
 
 from __future__ import annotations

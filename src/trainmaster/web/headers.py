@@ -19,7 +19,7 @@ HEADERS = {
 
 
 def sending(send: Send, headers: Mapping[str, str] = HEADERS) -> Send:
-    """Return an ASGI `send` that adds headers to the answer, but for those that it has."""
+    """Return an ASGI `send` that adds headers to the answer, except those that it has."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -2,8 +2,9 @@
 
 The cluster shows them through a proxy of its own (YARN's web proxy), which has authenticated the reader and names the reader in a cookie.
 It allows GET and PUT only, hands on nine headers and no cookie of ours, and holds back what is streamed. So the pages are served over plain
-HTTP, as proxies speak it, to the addresses of proxies alone, under the host name that they were given (a request for another site whose
-name resolves to here is refused), and to readers who may see the job. All links are relative, for the proxy puts the pages below a path.
+HTTP, as proxies speak it, to the addresses of proxies alone, and to readers who may see the job. They are served under the host name that
+they were given alone: a request for another site whose name resolves to here is refused. All links are relative, for the proxy puts the
+pages below a path.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ resolve every name below `localhost` to this machine (RFC 6761, 6.3). A page has
 the path `/NAME/` of one origin. That is enough for relative links (TensorBoard), but there the pages of programs can read each other.
 
     enter     a page of ours hands its reader a ticket, which opens one page once: a cookie of that page's origin stands for it from then on
-    forward   the request goes to the address that the job's status names at that moment, and nowhere else: this is no open proxy
+    forward   the request goes to the address that the job's status names at that moment, and nowhere else: this is not an open proxy
     rewrite   the program sees the host and the origin that it expects; the browser sees redirects and cookies of the page's own origin
 
 Bodies are streamed both ways, as HTTP/1.1 has them; a connection to the program serves one request. A request of another site or origin is
@@ -52,7 +52,7 @@ _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
      b"transfer-encoding", b"upgrade")
 )  # fmt: skip
-# What says where the browser thinks it is, and what our server has answered for the program.
+# Headers that say where the browser thinks it is, and those that our server has answered for the program.
 _REPLACED = frozenset((b"host", b"origin", b"referer", b"cookie", b"expect", b"forwarded"))
 # They would act on all ports of the host, or on pages of other programs (RFC 6797; Clear-Site-Data; RFC 7838; Service Workers). Our server
 # has its own Date.
@@ -166,7 +166,7 @@ def end_to_end(headers: Headers) -> Headers:
 class Programs:
     """The ASGI application. `find(job, label)` returns the program that the job's status names now, None where it names none.
 
-    `clock`: seconds that never fall. `domain`: see above; "" is none.
+    `clock`: seconds that never fall. `domain`: see above; "": there is none.
     """
 
     find: Callable[[str, str], Awaitable[Program | None]]

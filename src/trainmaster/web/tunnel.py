@@ -1,7 +1,7 @@
 """A WebSocket of a browser, carried on to a program: messages, subprotocol and end go both ways, for as long as both sides are there.
 
-The two connections have handshakes, pings and masks of their own, so messages are carried, not bytes. What a message of the program may
-measure is bounded, as our server bounds those of the browser.
+The two connections have handshakes, pings and masks of their own, so messages are carried, not bytes. The size of the program's messages is
+bounded, as our server bounds that of the browser's.
 """
 
 from __future__ import annotations

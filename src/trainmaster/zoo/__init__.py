@@ -2,7 +2,7 @@
 
     python -m trainmaster.zoo train --model_zoo zoo --model_def iris.custom_model --training_data iris.csv --output model
 
-What is here runs in users' programs. It needs the standard library and NumPy only, and of frameworks what the model uses:
+This package runs in users' programs. It needs the standard library and NumPy only, and the framework that the model uses:
 `data.tensorflow_feed`, `models.keras_model` and `models.torch_model` import theirs, and are imported when the model is known. A fault that
 the user can mend is a `BadModel`.
 

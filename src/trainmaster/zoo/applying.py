@@ -135,7 +135,7 @@ class Stop:
 
 
 def _started(model: Any, features: Any, flags: dict[str, Any], say: Any) -> int:
-    """Build a model by a batch, give it what was trained, and return the number of steps behind it. Raises BadModel."""
+    """Build a model by a batch, give it what was trained, and return the number of steps trained. Raises BadModel."""
     model.build(features)
     if is_of_servers(flags["checkpoint_dir_for_init"]):
         return use_former(model, flags, say)

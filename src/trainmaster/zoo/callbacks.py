@@ -1,13 +1,13 @@
-"""ElasticDL's callbacks. Those of Keras work too; of any object these methods are called that it has:
+"""ElasticDL's callbacks. Those of Keras work too, and so does any object that has some of these methods:
 
 `set_params`, `set_model`, `on_train_begin`, `on_epoch_begin`, `on_train_batch_begin`, `on_train_batch_end`, `on_epoch_end`, `on_train_end`.
 
-What a callback counts is kept in checkpoints: those of its attributes that are numbers, have changed since training began, and are no
-parameters of its constructor, which the model file says anew. (Keras turns the sign of `min_delta` at the first epoch's end.) So a worker
-that comes back has the patience of `EarlyStopping` and `ReduceLROnPlateau` where it was.
+A callback's counts are kept in checkpoints: its attributes that are numbers, have changed since training began, and are not parameters of
+its constructor, which the model file sets anew. (Keras turns the sign of `min_delta` at the first epoch's end.) So a worker that comes back
+has the patience of `EarlyStopping` and `ReduceLROnPlateau` where it was.
 
-A batch's number is the number of steps that are complete before it, from 0. An epoch is one of the data: with several workers, of those
-records that this worker gets of it.
+A batch's number is the number of steps that are complete before it, from 0. An epoch is one of the data: with several workers, of the
+records that this worker gets.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Callbacks:
 
 
 def _numbers_of(callback: Any) -> dict[str, Any]:
-    """Return the attributes of a callback that are numbers, as Python's own, but for the parameters of its constructors."""
+    """Return the attributes of a callback that are numbers, as Python's own, without the parameters of its constructors."""
     makers = [
         vars(kind)["__init__"] for kind in type(callback).__mro__ if inspect.isfunction(vars(kind).get("__init__"))
     ]

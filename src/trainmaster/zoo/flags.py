@@ -70,7 +70,7 @@ FLAGS = (
     Flag("sync_version_tolerance", int, 0, "how many versions gradients may be behind the servers' parameters", (TRAIN,)),
     Flag("use_async", bool, False, "have the servers apply gradients as they come", (TRAIN,)),
     Flag("lr_staleness_modulation", bool, False, "have the servers divide the learning rate by the staleness of gradients", (TRAIN,)),
-    Flag("embedding_size", int, 2 * 1024 * 1024, "the bytes above which a Keras embedding lies on the parameter servers", (TRAIN,)),
+    Flag("embedding_size", int, 2 * 1024 * 1024, "the bytes above which a Keras embedding is on the parameter servers", (TRAIN,)),
     Flag("evict_unused", str, "", "remove rows of tables that were in no batch for so long, like 7d; a table may say it itself", (TRAIN,)),
     Flag("log_level", str, "INFO", "how much is printed", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
 )  # fmt: skip

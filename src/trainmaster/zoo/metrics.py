@@ -1,7 +1,7 @@
 """The metrics of an evaluation, exact over all examples: Keras's by their states, functions as the mean of what they give for each.
 
-`eval_metrics_fn()` gives {name: metric or function(labels, predictions)}, or, for a model of several outputs, {output: {name: ...}}. Labels
-that are a dictionary with the output's name are taken by it.
+`eval_metrics_fn()` gives {name: metric or function(labels, predictions)}, or, for a model of several outputs, {output: {name: ...}}. If
+labels are a dictionary with the output's name, the metric gets that entry.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ its parent are last, so a folder of the zoo hides no installed package. All stay
 `sys.modules`; a second load takes it from there.
 
 `check_names` reads a file before the job starts. Nothing is called but the file itself, as it is imported: whether parts can be called so
-is read from their signatures. All faults are a `BadModel`. What the file's functions raise later is theirs.
+is read from their signatures. All faults are a `BadModel`. Errors that the file's functions raise later pass as they are.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def check_names(
 ) -> None:
     """Raise BadModel where the file of a model definition, as it is written, has not got a name that `load` will need. Nothing is imported.
 
-    A file that is no Python here, or whose names are made as it runs (`import *`, `globals()`), passes.
+    A file that cannot be parsed here, or whose names are made as it runs (`import *`, `globals()`), passes.
     """
     zoo = os.fspath(model_zoo)
     path, _, symbol = locate(zoo, model_def, "model_def")

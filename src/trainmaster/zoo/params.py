@@ -31,7 +31,7 @@ def parse_params(text: str, flag: str = "model_params") -> dict[str, Any]:
             )
         if not name.isidentifier() or keyword.iskeyword(name):
             raise BadModel(
-                f"{flag} has a name that is no name of a parameter: {name or entry}",
+                f"{flag} has a name that a parameter cannot have: {name or entry}",
                 place=f"{flag}: {text}",
                 mend="write name=value, with a comma or a semicolon between two of them",
             )

@@ -27,7 +27,7 @@ from .stored_sets import states_in
 
 
 def initialise(model: Any, place: str) -> int:
-    """Give a model that is built its weights, and return the number of steps behind them. Raises BadModel."""
+    """Give a model that is built its weights, and return the number of steps that trained them. Raises BadModel."""
     if "://" not in place and not os.path.exists(place):
         raise BadModel(f"{place} does not exist", place=FLAG)
     if not os.path.isfile(place):
@@ -50,9 +50,9 @@ def initialise_tables(model: Any, place: str) -> None:
 
 
 def use_former(model: Any, flags: dict[str, Any], say: Any) -> int:
-    """Give a model that is built, and is not trained, the tables and parameters of a checkpoint, and return the number of steps behind it.
+    """Give a model that is built, and is not trained, the tables and parameters of a checkpoint, and return the checkpoint's steps.
 
-    Its rows lie in this process, or on the job's servers, which began from the same checkpoint. Raises BadModel.
+    The rows are in this process, or on the job's servers, which began from the same checkpoint. Raises BadModel.
     """
     client: Client
     if flags["distribution_strategy"] == PARAMETER_SERVER:

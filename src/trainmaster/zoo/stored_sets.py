@@ -39,7 +39,7 @@ def states_in(place: str) -> Iterator[str]:
 
 
 def _newest(place: str) -> dict[str, str] | None:
-    """Return the files of the newest set that is whole, but for some states, name -> path; None where a directory has no sets.
+    """Return the files of the newest set that is whole, or lacks some states only, name -> path; None where a directory has no sets.
 
     Raises BadModel where all have other damage.
     """
@@ -53,7 +53,7 @@ def _newest(place: str) -> dict[str, str] | None:
             rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
             paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
         except (ValueError, KeyError, TypeError):
-            faults.append(f"{os.path.join(place, name)} is cut short, or no manifest")
+            faults.append(f"{os.path.join(place, name)} is cut short, or is not a manifest")
             continue
         if version.partition(".")[0] != _MAJOR:
             faults.append(f"{os.path.join(place, name)} is of version {version}, and {_MAJOR} is known")

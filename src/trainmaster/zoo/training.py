@@ -1,8 +1,8 @@
 """`train`: the loop over batches, and what happens between two steps.
 
 After each step: the loss is looked at, progress is reported, and where they are due a line is printed, the model is evaluated, a checkpoint
-is saved. What is due "each N steps" is due when the number of complete steps has passed a multiple of N, since with several workers steps
-come that this one had no batch in.
+is saved. An act "each N steps" is due when the number of complete steps has passed a multiple of N, since with several workers steps come
+that this one had no batch in.
 
 *Evaluation.* One worker, rank 0, evaluates all of the validation data between two steps, so all is computed with the parameters of one
 step; the others wait in the next step's sum.

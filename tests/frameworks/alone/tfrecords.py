@@ -73,7 +73,7 @@ def test_what_tensorflow_reads_of_any_bytes_is_read_too(content: bytes) -> None:
     ],
 )
 def test_bytes_that_are_no_example_are_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no tf\.train\.Example"):
+    with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
         tfrecords.decode(content)
 
 

@@ -138,7 +138,7 @@ class Moves:
             return
         for index, since in leaving.items():
             if time.monotonic() < since + _LAST_LEAVES:
-                self.is_due = True  # those behind it may be about to leave too
+                self.is_due = True  # servers of higher index may be about to leave too
             else:
                 followers[index].leaving_since = None
                 self._host.tell(followers[index], {"op": "stay"})

@@ -73,7 +73,7 @@ class Receiving(threading.Thread):
             connection.shut_down()
 
     def report(self) -> Plain | None:
-        """Return what server 0 is to be told: once that this one has caught up, or the error. None: nothing."""
+        """Return the message for server 0: that this one has caught up (once), or the error. None: nothing to report."""
         report: Plain = {"op": "moved", "move": self.move}
         if self.error:
             return report | {"error": self.error}

@@ -27,8 +27,8 @@ _NEAR = 16 * 2**20  # the same behind the share: so all owners come to the mark
 
 
 class Sending:
-    """A thread sends what the owners of the next placement need: the share as it is now, and then what `log` is told. Once little is
-    left of that, it sends a mark, `near`: so little can come behind it before the last record.
+    """A thread sends what the owners of the next placement need: the share as it is now, and then what `log` is given. Once little is
+    left of that, the thread sends a mark, `near`: at most that little comes between the mark and the last record.
 
     `move`: the sequence of the entry that began it. `changed` is called, in this thread, when `is_behind` ends, or where there is an
     `error`. All methods are for the shard's own thread.

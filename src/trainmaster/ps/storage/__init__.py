@@ -1,4 +1,4 @@
 """Files that a parameter server keeps.
 
-`journal`: all that it was told since a checkpoint. `checkpoints`: shares of one version. `restoring`: out of both, the state.
+`journal`: all that it received since a checkpoint. `checkpoints`: shares of one version. `restoring`: the state, made from both.
 """

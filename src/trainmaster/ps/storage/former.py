@@ -1,13 +1,13 @@
-"""The checkpoints of a former job, wherever their files lie below a directory.
+"""The checkpoints of a former job, wherever their files are below a directory.
 
     DIRECTORY/version-V/...                  servers that shared a directory
     DIRECTORY/ANY/version-V/...              servers each of which kept a directory of its own
 
-A manifest names the shares by size and digest, so each is known wherever it lies. The manifest is that of server 0 alone. What was kept
-without a manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from: where that or a
-share of it is damaged, or a share is missing, that is an error, since an older one would silently lose what was learned since.
+A manifest names the shares by size and digest, so each is known in any folder. Only server 0 writes the manifest. A checkpoint without a
+manifest was never whole, and is passed over. The newest checkpoint that has a manifest is the one to begin from. If that manifest or a
+share is damaged, or a share is missing, that is an error: an older checkpoint would silently lose what was learned since.
 
-A submitter looks too, who may have no NumPy: nothing that needs it is imported before a share is to be read.
+A submitter looks too, and may have no NumPy: nothing that needs NumPy is imported before a share is to be read.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def newest_version(directory: str) -> int:
 def newest_former(directory: str, index: int = 0, servers: int = 0) -> Former:
     """Return the newest checkpoint in a directory or below, each share of which is as it was written. Raises Unusable.
 
-    For server `index` of `servers`, where that is told, only what it loads is digested; of the other shares only the sizes are looked at.
+    With `servers`, only the shares that server `index` of them loads are digested; of the other shares only the sizes are looked at.
     """
     from .checkpoints import manifests
 
@@ -129,7 +129,7 @@ def _located(manifest: Manifest, folders: list[str], digested: Collection[int]) 
             paths.append(path)
             break
         else:
-            missing = f"the share of server {index} is missing: no {name} lies beside or near {path_of_manifest}"
+            missing = f"the share of server {index} is missing: no {name} is beside or near {path_of_manifest}"
             raise _unusable(faults[0] if faults else missing, path_of_manifest)
     return Former(manifest.version, path_of_manifest, tuple(paths))
 

@@ -1,8 +1,8 @@
-"""The log of one server: each draft and each entry of the order, before its sender is told that it is there.
+"""The log of one server: each draft and each entry of the order, written before its sender gets the acknowledgement.
 
-Records have the form of messages, with a CRC-32. They lie in segments, `segment-SEQUENCE-COUNT.log`: a new one begins at each checkpoint,
-with SEQUENCE its entry, and whenever a server begins. So what came behind a checkpoint is in the segments from its SEQUENCE on, and the
-end of any segment may be torn by a kill: what is not whole there was never acknowledged. Anything else that does not read is damage.
+Records have the form of messages, with a CRC-32. They are in segments, `segment-SEQUENCE-COUNT.log`: a new one begins at each checkpoint,
+with SEQUENCE its entry, and whenever a server begins. So what came after a checkpoint is in the segments from its SEQUENCE on. A kill may
+tear the end of any segment: a record that is not whole there was never acknowledged. Anything else that does not read is damage.
 
 Writes reach the system (write(2)), and so survive the end of the process; they survive that of the machine where the file system does.
 """

@@ -16,7 +16,9 @@ def job_name(token: str) -> str:
 
 
 def note_servers(directory: str, index: int, job: str, told_servers: int, servers: int) -> None:
-    """Note how many servers a job has whose command says `told_servers`, where its directory does not tell yet. 0: this server is none."""
+    """Note how many servers a job has, where its directory does not have that yet. `told_servers`: the number in the command. `servers`:
+    the present number, or 0 where this server is not one of them.
+    """
     noted = servers or min(told_servers, index)
     if not directory or present_servers(directory, index, job, told_servers) == noted:
         return
@@ -30,8 +32,8 @@ def note_servers(directory: str, index: int, job: str, told_servers: int, server
 
 
 def present_servers(directory: str, index: int, job: str, told_servers: int) -> int:
-    """Return how many servers a job has whose command says `told_servers`: what was noted last, else that. As many as `index`, or fewer,
-    where server `index` is none of them.
+    """Return how many servers a job has: what was noted last, else `told_servers`, the number in the command. It is at most `index` where
+    server `index` is not one of them.
     """
     try:
         with open(_path(directory, index), encoding="utf-8") as file:

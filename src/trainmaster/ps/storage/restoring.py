@@ -1,4 +1,4 @@
-"""Restore a server from the newest checkpoint and the logs behind it, also where there were more servers, or fewer.
+"""Restore a server from the newest checkpoint and the logs after it, also where there were more servers, or fewer.
 
 A server that comes back into the same number of servers reads its own share and its own log. Where its share or the manifest is damaged, it
 takes the checkpoint before, and the log since then: logs are kept since the last but one. Where two checkpoints are damaged, the log no

@@ -55,7 +55,7 @@ class Saving:
         return f"the checkpoint of version {report['version']} failed: {report['error']}" if "error" in report else ""
 
     def report(self, reports: Sequence[Plain] | None = None) -> None:
-        """Tell server 0 how shares ended; one that came back is told (None) of all, since it waits for those of its log again."""
+        """Tell server 0 how shares ended. If server 0 came back, report all (None), since it waits for those of its log again."""
         for report in self._unreported if reports is None else reports:
             if self._host.leader is not None:
                 self._host.tell(self._host.leader, report)

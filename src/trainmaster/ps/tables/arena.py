@@ -1,8 +1,8 @@
 """Rows of float32 in blocks of fixed size: the arena grows block by block, and no row moves.
 
-Row n lies in block `n // block_rows`. The pages of a new block belong to nobody until a row in them is written, as malloc(3) takes large
-arrays from mmap(2): so the last block costs what is used of it. `Places` says once where rows lie; each arena of a table, all
-of which have equally many rows a block, then reads and writes by it.
+Row n is in block `n // block_rows`. The pages of a new block take no memory until a row in them is written, as malloc(3) takes large
+arrays from mmap(2): so the last block costs what is used of it. `Places` finds once where rows are. All arenas of a table have equally many
+rows a block, so each then reads and writes with the same `Places`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Arena:
         return values if places.order is None else values.take(places.inverse(), axis=0)
 
     def copy(self, begin: int, end: int) -> Floats:
-        """Return a copy of rows `begin` to `end`. Of a row that another thread writes meanwhile, some numbers may be its former ones."""
+        """Return a copy of rows `begin` to `end`. A row that another thread writes meanwhile may have some of its former numbers."""
         values = numpy.empty((end - begin, self.width), numpy.float32)
         row = begin
         while row < end:
@@ -100,7 +100,7 @@ class Places:
         return self._size
 
     def __iter__(self) -> Iterator[tuple[int, slice, Integers]]:
-        """Yield each block, the slice of the sorted rows that lie in it, and their offsets in it."""
+        """Yield each block, the slice of the sorted rows that are in it, and their offsets in it."""
         return iter(self._parts)
 
     @property

@@ -1,9 +1,9 @@
 """A hash index: the row number of each id, for many ids in one call.
 
-*Theory.* The index is an open-addressing table of row numbers, in a power of two of slots. The ids themselves lie once, by row number:
-a lookup compares the id at the row that a slot names. The slot of an id is the top bits of a multiplicative hash (Knuth, TAOCP 3, 6.4) of
-the id folded upon itself. Where another id lies there, the search goes 1, 2, 3, ... slots further (triangular probing, which reaches every
-slot of a power of two). It ends at the id or at an EMPTY slot. A removed id leaves REMOVED, over which a search goes on.
+*Theory.* The index is an open-addressing table of row numbers, in a power of two of slots. The ids themselves are stored once, by row
+number: a lookup compares the id at the row that a slot names. The slot of an id is the top bits of a multiplicative hash (Knuth, TAOCP 3,
+6.4) of the id folded upon itself. Where that slot has another id, the search goes 1, 2, 3, ... slots further (triangular probing, which
+reaches every slot of a power of two). It ends at the id or at an EMPTY slot. A removed id leaves REMOVED, and a search goes on past that.
 
 A call takes one step of all its ids at a time, and goes on with those that have not reached their end: two or three steps decide nearly
 all of them, and every step is a few calls of NumPy.

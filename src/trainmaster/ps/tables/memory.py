@@ -21,7 +21,7 @@ _RESERVE = 0.1  # of the limit: for messages, indices that grow, and what a chec
 
 
 def memory_left(reserve: float = _RESERVE) -> float:
-    """Return the bytes that rows may still take; infinite where nothing limits them. `reserve`: the share of the limit beside them."""
+    """Return the bytes that rows may still take; infinite without a limit. `reserve`: the share of the limit kept for other data."""
     limit = os.environ.get(VARIABLE)
     return int(limit) * (1 - reserve) - _resident() if limit else math.inf
 

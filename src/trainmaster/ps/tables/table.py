@@ -1,14 +1,14 @@
-"""An embedding table: a row of float32 for each id that was ever asked for, and what the optimizer remembers of each number beside it.
+"""An embedding table: a row of float32 for each id that was ever asked for, and what the optimizer remembers of each of its numbers.
 
-A row is made at its first touch, by an initializer that depends on the seed, the table's name and the id alone. Values and slots lie in
+A row is made at its first touch, by an initializer that depends on the seed, the table's name and the id alone. Values and slots are in
 arenas, one each, under the row number that the index gives an id. Row numbers of evicted ids are used again.
 
-*Time* is handed in, in seconds; of a row the last whole second of use is kept (4 bytes, so up to the year 2106). `evict` takes the part
-of a second that is lost as use: it never comes early, and up to a second late. A time that is before the newest one, of another
-server's clock or of a former process's, counts as the newest: no row that was used later looks older.
+*Time* is handed in, in seconds. The table keeps the last whole second of use of each row (4 bytes, so up to the year 2106). `evict` counts
+the part of a second that is lost as use: it never comes early, and up to a second late. A time before the newest one, from another
+server's clock or a former process's, counts as the newest: no row that was used later looks older.
 
 *A table can be read while it changes*: `freeze` returns its rows as they are at that moment, for another thread to copy block by block.
-What is about to change a row puts its former numbers aside, where that thread has not come to them yet.
+A call that is about to change a row puts its former numbers aside, where that thread has not come to them yet.
 
 *A refused call changes nothing*: ids, shapes and numbers are checked before the first row is made.
 """

@@ -4,8 +4,8 @@ On a Unix socket large payloads go through shared memory. The worker makes it, o
 the socket (SCM_RIGHTS, unix(7)). A region has no name (memfd_create(2)), and is sealed against shrinking: a page that went away would end
 the server by SIGBUS. A payload that does not fit goes over the socket, and the worker makes a larger region for the next one.
 
-A request has one answer, and the next one comes behind it. So what a region holds stays until the next message of its direction, and no
-longer: whoever wants an array for longer copies it.
+A request has one answer, and the next request comes after that. So what a region holds stays until the next message of its direction, and
+no longer: a caller that wants an array for longer copies it.
 
 An address is `unix:PATH`, `unix:@NAME` (an abstract name, which processes of one network namespace share) or `HOST:PORT`.
 """
@@ -267,7 +267,7 @@ class Connection:
         direction = TO_WORKER if self._header.get("op") == "answer" else TO_SERVER
         region = self._regions.get(direction)
         if region is None or size > len(region):
-            raise Malformed(f"a payload of {size:,} bytes in a region that there is not")
+            raise Malformed(f"a payload of {size:,} bytes in a region that does not exist or is smaller")
         return memoryview(region)[:size]
 
 
@@ -305,8 +305,8 @@ def connect(address: str, certificate: str = "") -> Connection:
 def first_reached(
     addresses: Iterable[str], certificate: str, whom: str, greet: Callable[[Connection], Met]
 ) -> tuple[Connection, Met]:
-    """Return the first connection that `greet` was content with, and what that returned. Raises OSError, and what `greet` does; what is
-    no OSError and no Elsewhere at once.
+    """Return the first connection that `greet` accepted, and what `greet` returned. Raises OSError or Elsewhere after the last address;
+    another exception of `greet` passes at once.
     """
     reasons, elsewhere = [], list[Elsewhere]()
     for address in addresses:

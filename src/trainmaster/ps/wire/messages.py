@@ -4,7 +4,7 @@
     header    one JSON object; its "arrays" are [name, type, shape] of each array, in the order of the payload
     payload   the arrays in C's order, little-endian; each begins at a multiple of 64 bytes
 
-With the flag SHARED the payload lies in memory that both ends have, and the message ends after the header. The place of each array follows
+With the flag SHARED the payload is in memory that both ends have, and the message ends after the header. The place of each array follows
 from the arrays before it, so no message can name a place outside of its payload. Types are those of `_TYPES`; whatever else comes, or is
 larger than the limits, is `Malformed`.
 """
@@ -40,7 +40,7 @@ _ALIGNMENT = 64
 
 
 class Malformed(ValueError):
-    """These bytes are no message of this protocol."""
+    """These bytes are not a message of this protocol."""
 
 
 class Prefix:
@@ -51,7 +51,7 @@ class Prefix:
     def __init__(self, content: bytes | bytearray | memoryview, header_limit: int, payload_limit: int) -> None:
         magic, version, flags, self.checksum, self.header, self.payload = PREFIX.unpack(content)
         if magic != _MAGIC:
-            raise Malformed("these are no messages of a parameter server")
+            raise Malformed("these are not messages of a parameter server")
         if version != PROTOCOL:
             raise Malformed(f"version {version} of the protocol, here it is {PROTOCOL}")
         if self.header > header_limit or self.payload > payload_limit:
@@ -107,9 +107,9 @@ def parse_header(content: bytes | bytearray | memoryview) -> Header:
     try:
         header = json.loads(bytes(content))
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the header is no JSON: {error}") from None
+        raise Malformed(f"the header is not JSON: {error}") from None
     if not isinstance(header, dict) or not isinstance(header.get("arrays", []), list):
-        raise Malformed("the header is no object with arrays")
+        raise Malformed("the header is not an object with arrays")
     return header
 
 

@@ -2,7 +2,7 @@
 
 Members meet at a rendezvous, and the master forms them into rounds. A round has fixed members in order of rank, and lasts until one of them
 is lost, or leaves: the master tells the others at once, in the middle of whatever they do. Then they join again, with the last step that
-each has completed. While somebody else waits to come in, members are told that they are wanted, and leave at their next boundary.
+each has completed. While somebody else waits to come in, members hear that they are wanted, and leave at their next boundary.
 
     from trainmaster.runtime import elastic
 

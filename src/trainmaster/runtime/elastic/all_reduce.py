@@ -8,13 +8,13 @@ and goes around again as the sum (all-gather). So each member sends and receives
 in one order, by one member after another: all members hold the same bits afterwards. A member sends what it has just received, so both
 streams flow at the same time, and `CHUNK` bytes are all the memory that this needs beside the array.
 
-*Abort.* `Ring.abort()` frees every wait at once, also one for a peer that neither answers nor closes its socket. A ring that was aborted is
-of no use any more, nor is one of which a neighbour has closed its connection: each call raises `Aborted`, and its closed connections pass
-this on to the others. The array of an interrupted call holds anything.
+*Abort.* `Ring.abort()` frees every wait at once, also one for a peer that neither answers nor closes its socket. A ring is of no use once
+it was aborted, or a neighbour has closed its connection: each call raises `Aborted`, and its closed connections pass this on to the
+others. The array of an interrupted call holds anything.
 
 *Handshake.* A connection begins with a digest of the job, the round's number and its members, and with the rank that connects. Strangers
 and members of another round are refused. A member that was refused tries again, since its neighbour may not have come to the new round yet.
-This keeps rounds apart. It is no secret: whoever can read and write on the ranks' network can take part, as with gloo and NCCL.
+The digest keeps rounds apart. It is not a secret: anyone who can read and write on the ranks' network can take part, as with gloo and NCCL.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Ring:
 
     def _stream(self, kind: bytes, flat: Any, sent: list[Any], received: list[Any], sums: int, ahead: int) -> None:
         """Send the arrays `sent` one after another to the right, and receive `received` from the left, the first `sums` of them as
-        summands. What is sent is at most `ahead` bytes more than what was received: by then it is there.
+        summands. At most `ahead` bytes more are sent than were received: so the bytes to send on have arrived.
         """
         if self.size == 1:
             return

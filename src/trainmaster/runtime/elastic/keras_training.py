@@ -17,7 +17,7 @@ that each has: they come from equal weights, so nothing is computed twice. A mem
 completed takes weights and optimizer variables from that one, and applies nothing: its batch is in that step.
 
 *Forming a round.* The member with the highest completed step (ties: the oldest) gives its weights and optimizer variables to all, where
-somebody is new or behind. They are taken over whole or not at all. What else a member has stays its own: seeds, metrics.
+somebody is new or behind. They are taken over whole or not at all. Everything else stays a member's own: seeds, metrics.
 
 *Newcomers.* A member that hears of one says so beside its gradients. So all learn of it in the same step, and form the next round before
 the next one.
@@ -26,7 +26,7 @@ the next one.
 all the same, with zeros that count for nothing, until all have come to their end.
 
 *The end.* Then the weights that no gradient changes become their mean: for a member at once or not at all, and a member that has this is
-further than one that has not. So where one dies meanwhile, the others take it from whoever has it. Nobody leaves before all have it.
+further than one that has not. If a member dies meanwhile, the others take the mean from one that has it. Nobody leaves before all have it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Training:
     """Training of one model by all members of the role, from its making until `finish`.
 
     Making it waits for the first round, and from then on `optimizer.apply` and `apply_gradients` apply the mean over the members. `model`
-    is built; `optimizer` is the compiled one by default. `step`: the steps that a loaded checkpoint has behind it. `steps`: those that are
-    complete. `rank` and `size` are those of the round, and may change after each step. As a context it finishes at its end.
+    is built; `optimizer` is the compiled one by default. `step`: the steps that a loaded checkpoint has completed. `steps`: those completed
+    now. `rank` and `size` are those of the round, and may change after each step. As a context it finishes at its end.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, *, step: int = 0, name: str = "elastic") -> None:
@@ -82,7 +82,7 @@ class Training:
         self._is_new = False  # whether the others had a round without this member
         self._is_leaving = False  # whether all agreed to form another round before the next step
         self._has_left = False
-        self._have_all_finished = False  # as they told each other in the last step
+        self._have_all_finished = False  # as they reported to each other in the last step
         self._sources: list[PatientSource] = []
         self._turn = threading.Lock()  # of the thread that takes part in a step
         self._listener = Listener()
@@ -117,7 +117,7 @@ class Training:
     def patient(self, source: Any) -> Any:
         """Return a source of the shards that `source` leases, which takes part in the others' steps while it waits for one.
 
-        Whoever leases by it asks for no shard in another thread while a step runs, unless without waiting. `finish` closes it.
+        While a step runs, ask the source for no shard in another thread, except without waiting. `finish` closes the source.
         """
         self._sources.append(PatientSource(source, self.take_part))
         return self._sources[-1]

@@ -54,7 +54,7 @@ class Training:
     `model` and `optimizer`, and by further names whatever is to be equal everywhere: anything with state_dict() and load_state_dict(), or
     with get_state() and set_state(). After the optimizer, a `scheduler` is stepped too, and a `scaler` is used and updated. `update`: what
     to call instead of all that, once the gradients are averaged. `batches_per_step`: so many batches make a step, whatever the number of
-    members; 0: one of each member. `step`: the steps that a loaded checkpoint has behind it. `backend`: gloo, or nccl, which is the default
+    members; 0: one of each member. `step`: the steps that a loaded checkpoint has completed. `backend`: gloo, or nccl, which is the default
     where the model is on a GPU.
     """
 
@@ -148,8 +148,8 @@ class Training:
     def step(self) -> Iterator[None]:
         """Compute the gradients of one batch in the block. At its end they are averaged, and the model is brought on.
 
-        Where the round is broken meanwhile, this forms the next one with whoever is left, and the batch comes again. Exceptions of the
-        block pass, but for a RuntimeError of a broken round: that of a collective of the program's own.
+        If the round breaks meanwhile, this forms the next one with the members that are left, and the batch comes again. Exceptions of the
+        block pass, except a RuntimeError of a broken round: a collective of the program's own raises that.
         """
         try:
             yield

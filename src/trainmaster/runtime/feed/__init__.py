@@ -60,9 +60,9 @@ def batches(name: str = "input", batch: int = 0, drop_last: bool = False) -> Ite
 def torch(name: str = "input", batch: int = 0, columns: Columns = None, drop_last: bool = False) -> Any:
     """Return a feed as an `IterableDataset` of PyTorch, whose elements are batches: `DataLoader(feed.torch(...), batch_size=None)`.
 
-    An element is a dictionary of tensors, of `columns` a tuple of theirs, of one column its tensor; a list for texts and for what has any
-    length. Without workers tensors are the ring's memory. Of a DataLoader's workers the first one reads all, and a batch counts as read
-    when that worker has copied it.
+    An element is a dictionary of tensors; with `columns`, a tuple of their tensors; with one column, its tensor. Texts, and lists of any
+    length, are lists. Without workers tensors are the ring's memory. With a DataLoader's workers the first one reads all, and a batch
+    counts as read when that worker has copied it.
     """
     from functools import partial
 
@@ -74,8 +74,8 @@ def torch(name: str = "input", batch: int = 0, columns: Columns = None, drop_las
 def tf(name: str = "input", batch: int = 0, columns: Columns = None, drop_last: bool = False) -> Any:
     """Return a feed as a `tf.data.Dataset` of batches: `model.fit(feed.tf("input", 128, ("pixels", "label")))`.
 
-    An element is a dictionary of tensors, of `columns` a tuple of theirs, of one column its tensor; lists of any length are RaggedTensors.
-    Waits for the first batch, which tells the types. The dataset can be iterated once: epochs are those of the feed.
+    An element is a dictionary of tensors; with `columns`, a tuple of their tensors; with one column, its tensor. Lists of any length are
+    RaggedTensors. Waits for the first batch, which shows the types. The dataset can be iterated once: epochs are those of the feed.
     """
     from .readers.for_tf import dataset
 

@@ -1,6 +1,6 @@
-"""Batches of Arrow as columns, and back, without copies but for booleans, dates, slices, and rows of tensors with nulls.
+"""Batches of Arrow as columns, and back, without copies, except for booleans, dates, slices, and rows of tensors with nulls.
 
-Numbers, booleans, dates, times, decimals, binary and text are columns; of structures, maps, images and vectors see `structures`. Lists of
+Numbers, booleans, dates, times, decimals, binary and text are columns; for structures, maps, images and vectors see `structures`. Lists of
 numbers whose rows have one shape are tensors, others lists. Nulls are those of rows, not of values within lists.
 """
 
@@ -339,7 +339,7 @@ def _array(column: Column) -> Any:
 
 
 def _values(column: Column, values: Any, validity: Any, is_inner: bool) -> Any:
-    """Return the values, or the groups of them, as an array. `is_inner`: they lie in lists, to which the nulls belong."""
+    """Return the values, or the groups of them, as an array. `is_inner`: they are in lists, to which the nulls belong."""
     import pyarrow
 
     count = column.values.nbytes // item_size(column.dtype)

@@ -17,8 +17,8 @@ no core and ends when the owner does, however it ends. From feeder and reader, w
     collect                 answer {rows}, with the descriptor, once there are results of what this feeder put, one at a time
 
 `stopped` may come at any time, and is then the last message to a feeder. `starved {held, size}` comes to a reader that asks for more while
-it holds so much that nothing more can be written. What a process wrote before it reported it is seen by who is told of it: the messages are
-system calls of both.
+it holds so much that nothing more can be written. A process that gets a message sees what the sender wrote before: the messages are system
+calls of both.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Exchange:
         self._was_reached = False  # there was a connection to it
         self._unreachable: set[str] = set()
         self._open: deque[Layout] = deque()  # batches whose rows have not all a result
-        self._put = 0  # of these, lie in the present ring
+        self._put = 0  # how many of these are in the present ring
         self._first = 0  # number of the first of these
         self._answered = 0  # rows of the first of these that have a result
         self._again = 0  # rows whose results come a second time
@@ -83,7 +83,7 @@ class Exchange:
                 f"a batch of {layout.rows:,} rows has {layout.size:,} bytes, and may have {channel.largest:,}, a third of the feed's ring: "
                 "make the ring larger"
             )
-        # Of each reader the round is another one, so batches are numbered anew.
+        # Each reader has a round of its own, so batches are numbered anew.
         number = self._place["round"], self._partition, self._first + self._put
         channel.send({"op": "reserve", "number": number, "size": layout.size, "rows": layout.rows, "answers": wish})
         channel.write(self._await("write")["at"], layout)

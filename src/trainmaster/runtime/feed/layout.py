@@ -95,7 +95,7 @@ class Column:
         ]
 
     def cut(self, first: int, end: int) -> Column:
-        """Return the rows from `first` up to `end`, as views of the same memory but for bits of validity."""
+        """Return the rows from `first` up to `end`, as views of the same memory; only the bits of validity are copied."""
         validity = None
         if self.validity is not None:
             bits = int.from_bytes(self.validity, "little") >> first & (1 << end - first) - 1
@@ -126,15 +126,15 @@ class Column:
             or (self.kind == "fixed") != (self.offsets is None)
             or (self.offsets is None and self.inner)
         ):
-            raise ValueError(f"column {self.name!r}: {self.kind!r} with offsets {self.offsets_dtype} is no column")
+            raise ValueError(f"column {self.name!r}: {self.kind!r} with offsets {self.offsets_dtype} is not a column")
         if element < 1 or len(self.values) % element:
             raise ValueError(
-                f"column {self.name!r}: {len(self.values)} bytes are no multiple of {self.dtype} of shape {self.shape}"
+                f"column {self.name!r}: {len(self.values)} bytes are not a multiple of {self.dtype} of shape {self.shape}"
             )
         rows = len(self.values) // element
         for level in [] if self.offsets is None else [*reversed(self.inner), self.offsets]:
             if len(level) % item_size(self.offsets_dtype):
-                raise ValueError(f"column {self.name!r}: {len(level)} bytes are no offsets of {self.offsets_dtype}")
+                raise ValueError(f"column {self.name!r}: {len(level)} bytes are not offsets of {self.offsets_dtype}")
             offsets = self._numbers(level)
             if not len(offsets) or offsets[0] < 0 or offsets[-1] > rows:
                 raise ValueError(f"column {self.name!r}: the offsets do not fit the {rows} values")
@@ -230,7 +230,7 @@ class Layout:
 
 
 def read(memory: memoryview) -> list[Column]:
-    """Return the columns of a batch as views of its memory. Raises ValueError where the bytes are no batch."""
+    """Return the columns of a batch as views of its memory. Raises ValueError where the bytes are not a batch."""
     (length,) = _LENGTH.unpack_from(memory)
     lengths, descriptions = json.loads(bytes(memory[_LENGTH.size : _LENGTH.size + length]))
     places, size = _places(length, [range(length) for length in lengths])
@@ -253,9 +253,9 @@ def read(memory: memoryview) -> list[Column]:
 
 
 def item_size(dtype: str) -> int:
-    """Return the bytes of one value. Raises ValueError where `dtype` is none."""
+    """Return the bytes of one value. Raises ValueError where `dtype` is not the type of a column."""
     if (match := _DTYPE.fullmatch(dtype)) is None:
-        raise ValueError(f"{dtype!r} is no type of a column, as '<f4' is")
+        raise ValueError(f"{dtype!r} is not the type of a column, such as '<f4'")
     return int(match["size"])
 
 

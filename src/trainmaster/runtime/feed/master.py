@@ -28,7 +28,7 @@ _AGAIN = 0.2  # s between two tries to connect
 
 
 class RunAgain(FeedError):
-    """Batches of the partition were lost with their reader: it must be fed again, but for what was read."""
+    """Batches of the partition were lost with their reader: the partition must be fed again, without what was read."""
 
 
 class Ended(FeedError):

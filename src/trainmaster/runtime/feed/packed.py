@@ -40,7 +40,7 @@ def batches(rows: Iterable[bytes], schema: Any, most: int = 0) -> Iterator[Any]:
 
 
 def record_batch(rows: list[bytes], schema: Any) -> Any:
-    """Return packed rows as one `pyarrow.RecordBatch`. Raises ValueError where the bytes are no such rows."""
+    """Return packed rows as one `pyarrow.RecordBatch`. Raises ValueError where the bytes are not such rows."""
     import numpy
     import pyarrow
 
@@ -125,7 +125,7 @@ def _elements(rows: Any, count: int, width: int) -> tuple[Any, Any]:
 
     first = 8 + (count + 63) // 64 * 8
     if count and first + count * width > rows.shape[1]:
-        raise ValueError(f"{rows.shape[1]} bytes are no packed array of {count} elements")
+        raise ValueError(f"{rows.shape[1]} bytes are not a packed array of {count} elements")
     bits, valid = rows[:, 8:first], None
     if bits.any():
         valid = ~numpy.unpackbits(bits, axis=1, bitorder="little")[:, :count].astype(bool).reshape(-1)
@@ -153,4 +153,4 @@ def _begin(block: bytes, fields: int) -> int:
             length = int.from_bytes(block[begin - 8 : begin - 4], order)
             if length == len(block) - begin and fields == int.from_bytes(block[begin - 4 : begin], order):
                 return begin
-    raise ValueError(f"{len(block)} bytes are no packed row of {fields} fields: {block[:_LONGEST].hex()}")
+    raise ValueError(f"{len(block)} bytes are not a packed row of {fields} fields: {block[:_LONGEST].hex()}")

@@ -50,7 +50,7 @@ def read(scan: dict[str, Any], splits: Iterable[dict[str, Any]], storages: Open 
 
 
 def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches, of which the next one is decoded meanwhile: Arrow lets other threads run."""
+    """Yield batches, and decode the next one meanwhile: Arrow lets other threads run."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -93,12 +93,12 @@ def _source(uri: str, storages: Open) -> Any:
     if url.scheme == "file":
         return pyarrow.OSFile(unquote(url.path))
     if storages is None:
-        raise ValueError(f"{uri} is no file of this machine")
+        raise ValueError(f"{uri} is not a file of this machine")
     return pyarrow.PythonFile(storages(uri), "r")
 
 
 def _groups(metadata: Any, split: dict[str, Any]) -> list[int]:
-    """Return the row groups whose middle lies in the split, as Parquet's own library for Java assigns them."""
+    """Return the row groups whose middle is in the split, as Parquet's own library for Java assigns them."""
     groups = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

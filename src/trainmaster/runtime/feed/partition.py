@@ -50,7 +50,7 @@ class Partition:
         self._place: Answer = {}  # the present ring, as the master's answer names it
         self._count: int | None = None  # batches of the partition, where an earlier try has put them all
         self._feeder: Feeder | None = None
-        self._supplies: dict[tuple[str, int], int] = {}  # rows in each ring, as it told them
+        self._supplies: dict[tuple[str, int], int] = {}  # rows in each ring, as it reported them
         self._unreachable: set[str] = set()
         self._host = machine()
 

@@ -126,7 +126,7 @@ class Reader:
     def answer(self, batch: Batch, results: Sequence[Any]) -> None:
         """Give the results of a batch's rows, one a row, in their order, to whoever feeds it (`Feed.map`); else they are dropped.
 
-        Raises ValueError where there are more or fewer than rows, and TypeError for a result that is none of `results`' kinds.
+        Raises ValueError where there are more or fewer than rows, and TypeError for a result of a kind that `results` does not have.
         """
         if len(results) != batch.rows:
             raise ValueError(f"there are {len(results)} results for {batch.rows} rows: give one result a row")

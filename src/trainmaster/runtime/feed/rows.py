@@ -341,7 +341,7 @@ def _is_of_floats(value: Any, shape: Shape) -> bool:
 
 
 def _type_of(value: Any, name: str, number: int) -> tuple[str, Shape]:
-    """Return the type and the shape of a value. Raises WrongRow where it is none that a feed carries."""
+    """Return the type and the shape of a value. Raises WrongRow where a feed cannot carry the value."""
     for kinds, dtype in _TYPES:
         if isinstance(value, kinds):
             if dtype == _DECIMAL:

@@ -89,7 +89,7 @@ def tensor(name: str, dtype: str, parts: Sequence[Any], shape: Shape, detail: st
     size = next((memoryview(part).nbytes for part in parts if part is not None), 0)
     if not size and any(part is not None for part in parts):
         raise WrongRow(f"column {name!r}: expected rows with values, found empty ones; {RAGGED}")
-    if not size:  # nulls alone, of which no shape is known
+    if not size:  # nulls alone: their shape is not known
         size, shape, dtype = 8, (), "<f8"
     validity = bits(part is not None for part in parts) if any(part is None for part in parts) else None
     values = b"".join(bytes(size) if part is None else memoryview(part).cast("B") for part in parts)

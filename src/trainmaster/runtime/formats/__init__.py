@@ -1,4 +1,4 @@
-"""Files and tables that programs read as shards: how their records are read and written, by the standard library alone but for tables.
+"""Files and tables that programs read as shards: how their records are read and written. Files need the standard library alone.
 
 recordio    chunks of records, as ElasticDL's users have them; a file can be cut between two chunks
 tfrecord    frames, as TensorFlow's users have them; never cut

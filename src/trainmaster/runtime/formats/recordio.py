@@ -173,7 +173,7 @@ def _parse_header(content: bytes, name: str, offset: int, end: int) -> _Header:
         raise DamagedFile(f"{name} is cut short: the chunk at byte {offset:,} has no whole header")
     magic, *numbers = _HEADER.unpack(content)
     if magic != MAGIC:
-        raise DamagedFile(f"{name} is no RecordIO file, or is damaged: no chunk begins at byte {offset:,}")
+        raise DamagedFile(f"{name} is not a RecordIO file, or is damaged: no chunk begins at byte {offset:,}")
     if numbers[2] <= _LARGEST_COMPRESSOR:
         count, checksum, compressor, size = numbers
         header = _Header(checksum, compressor, size, count, True)

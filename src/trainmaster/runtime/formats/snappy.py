@@ -27,7 +27,7 @@ _PACKED, _PLAIN, _FIRST_SKIPPABLE = 0x00, 0x01, 0x80  # types of frames
 
 
 def unpack_block(packed: bytes) -> bytes:
-    """Return the content of a block. Raises ValueError where it is none."""
+    """Return the content of a block. Raises ValueError where `packed` is not a block."""
     size, place = _read_size(packed)
     if (arrow := _arrow()) is None:
         return _unpack_elements(packed, place, size)
@@ -38,7 +38,7 @@ def unpack_block(packed: bytes) -> bytes:
 
 
 def unpack_stream(packed: bytes) -> bytes:
-    """Return the content of a stream. Raises ValueError where it is none. Checksums are not compared: that of the chunk covers them."""
+    """Return the content of a stream. Raises ValueError for anything else. Checksums are not compared: that of the chunk covers them."""
     content, place = [], 0
     while place < len(packed):
         kind = packed[place]

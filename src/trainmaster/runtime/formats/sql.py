@@ -195,7 +195,7 @@ class Table:
             others = sql.select(sql.func.count(), sql.func.count(sql.column(key))).select_from(self._from)
             count, values = connection.execute(others.where(kind != "integer")).one()
             if values:
-                raise BadTable(f"the column {key} of {words} has {values:,} values that are no whole numbers", mend)
+                raise BadTable(f"the column {key} of {words} has {values:,} values that are not whole numbers", mend)
             is_set = not count
         elif not isinstance(type_, sql.Integer):
             raise BadTable(f"the column {key} of {words} is {type_}, and ranges need whole numbers", mend)

@@ -18,7 +18,7 @@ HEAD, FOOT = 12, 4  # bytes before and behind a record
 
 
 def frame(record: bytes, checksum: Callable[[bytes], int]) -> bytes:
-    """Return a record as it stands in a TFRecord file."""
+    """Return a record in the form that it has in a TFRecord file."""
     length = len(record).to_bytes(8, "little")
     return b"".join((length, checksum(length).to_bytes(4, "little"), record, checksum(record).to_bytes(4, "little")))
 
@@ -36,7 +36,7 @@ def records(file: BinaryIO, name: str, size: int | None, checksum: Callable[[byt
     while head := bytes(file.read(HEAD)):  # files of obstore have bytes of a kind of their own
         place = f"record {number:,}, at byte {offset:,}"
         if len(head) == HEAD and not is_head(head, checksum):
-            raise ValueError(f"{name} is no TFRecord file, or is damaged: {place}")
+            raise ValueError(f"{name} is not a TFRecord file, or is damaged: {place}")
         length = int.from_bytes(head[:8], "little") if len(head) == HEAD else 0
         end = offset + HEAD + length + FOOT
         content = bytes(file.read(length + FOOT)) if size is None or end <= size else b""

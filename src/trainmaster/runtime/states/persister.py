@@ -77,7 +77,7 @@ def main(priority: str) -> None:
             pieces = _pieces(Slot(order["slot"]), order["header"]["buffers"])
             store(place_at(order["at"]), order["header"], pieces, order["keep"])
             answer = {"stored": order["header"]["number"]}
-        except Exception as error:  # noqa: BLE001  told to the program, which tells its user
+        except Exception as error:  # noqa: BLE001  reported to the program, which tells its user
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -2,7 +2,7 @@
 
     save -> pack -> a free slot (memory_slots) -> the storing thread -> a process of idle priority (persister) -> the place (stored_states)
 
-The thread only waits: for a state to store, then for the process. Of states that come faster than they are stored, the newest is next.
+The thread only waits: for a state to store, then for the process. If states come faster than they are stored, the newest is next.
 Numbers rise with each state, over programs and restarts too, so the newest of memory and place is the one with the highest number. In a
 group the member that saves may change. The next one begins a new *term*, at the next multiple of `TERM`: above all numbers of the members
 before, whose memory it cannot see. A state that one of these still stores is older, and is removed.
@@ -70,7 +70,7 @@ class Saver:
         self._process: Persister | None = None
         self._thread: threading.Thread | None = None
         self._warned: set[str] = set()
-        self._is_cramped = False  # a warning has told that there is no room
+        self._is_cramped = False  # a warning has said that there is no room
 
     # -- for the program --
 

@@ -2,8 +2,8 @@
 
     {"v": "1.0", "number": 7, "step": 1200, "size": ..., "tree": ..., "buffers": [[offset, bytes], ...]}
 
-The tree has the structure and all small values. Tensors, arrays and bytes are *leaves*: their bytes lie in one file, each from its
-offset on. Nothing is pickled, so reading a set runs no code of whoever wrote it. An object that is neither plain data, nor an array, nor
+The tree has the structure and all small values. Tensors, arrays and bytes are *leaves*: their bytes are in one file, each from its
+offset on. Nothing is pickled, so reading a set runs no code of its writer. An object that is neither plain data, nor an array, nor
 something that gives its state (`state_dict` of PyTorch, weights and variables of Keras) is refused with its place in the state.
 
 This module needs the standard library only. PyTorch, NumPy and ml_dtypes are imported where a value of theirs is to be made.

@@ -116,7 +116,7 @@ def store(place: Place, header: dict[str, Any], pieces: Callable[[int], Iterable
 def prune(place: Place, keep: int) -> None:
     """Remove the sets before the newest `keep`, and what is left of sets that were cut short."""
     newest = [header["number"] for _, header in zip(range(max(1, keep)), headers(place), strict=False)]
-    names = sorted(place.sizes(), key=lambda name: not name.endswith(".json"))  # the manifest first: then it is no set
+    names = sorted(place.sizes(), key=lambda name: not name.endswith(".json"))  # the manifest first: that ends the set
     for name in names:
         match = _NAME.fullmatch(name)
         if match and newest and int(match[1]) < newest[0] and int(match[1]) not in newest:
@@ -216,7 +216,7 @@ class Remote:
             yield read
 
     def write(self, name: str, pieces: Iterable[memoryview]) -> None:
-        """Write a file under its own name: an object is there once it is whole, and a manifest that is cut short is none."""
+        """Write a file under its own name: an object is there once it is whole, and a manifest that is cut short does not count."""
         self._files.makedirs(self._path, exist_ok=True)
         with self._files.open(f"{self._path}/{name}", "wb", block_size=PIECE) as file:
             for piece in pieces:

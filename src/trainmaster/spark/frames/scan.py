@@ -2,7 +2,7 @@
 
 Spark decides which files and which parts of them (its `FilePartition`s), and so it alone looks at conditions on directories. Columns that
 are chosen and renamed, and conditions that compare a column with a constant, are translated; anything else is a reason to let Spark read.
-What only the files tell, executors check by their footers (`runtime.feed.parquet`) before anything is read.
+Executors check the rest by the footers of the files (`runtime.feed.parquet`) before anything is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bring executors what reads files of storages past the JVM: the archive that agents are, and the driver's settings of HDFS.
 
 Executors' own credentials are used: delegation tokens (HADOOP_TOKEN_FILE_LOCATION), tickets, and the variables that the tools of object
-stores read. Of the driver's Hadoop configuration no keys or passwords go along.
+stores read. Keys and passwords in the driver's Hadoop configuration are not sent.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TFNodeContext:
 
 def context_of_task(facts: Mapping[str, Any]) -> TFNodeContext:
     """Return the context of this program's task. `facts`: `first` (executor id of each role's first task), `workers`, `defaultFS`, and
-    `servers`, the addresses of parameter servers that are none of the job's tasks: TF_CONFIG gets them too.
+    `servers`, the addresses of parameter servers that are not tasks of the job: TF_CONFIG gets them too.
     """
     role, index = os.environ["TRAINMASTER_ROLE"], int(os.environ["TRAINMASTER_INDEX"])
     cluster = json.loads(os.environ.get("TF_CLUSTER_DEF", "{}"))

@@ -1,7 +1,8 @@
 """Parameter servers on the driver's machine, as child processes of the driver.
 
-They are no tasks of the job: their addresses go to its programs as a fact, and they begin once the job's tasks run, with the addresses of
-these. When the tasks form anew, so do they. The kernel ends them with the thread that started them, which lives as long as the job.
+They are not tasks of the job: their addresses go to its programs as a fact, and they begin once the job's tasks run, with the addresses of
+these. When the tasks form anew, the servers restart. The kernel ends them with the thread that started them, which lives as long as the
+job.
 """
 
 from __future__ import annotations

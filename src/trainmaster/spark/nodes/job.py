@@ -26,7 +26,7 @@ from trainmaster.spark.nodes.entry import COMMAND, FOLDER
 if TYPE_CHECKING:
     from trainmaster.client.api import Run
 
-ENDS_WITHIN = 15.0  # s for what stands beside a job, as servers on the driver, to end after it
+ENDS_WITHIN = 15.0  # s for a job's companions, such as servers on the driver, to end after the job
 NOTICE = 10.0  # s between two lines about a wait
 _LONGEST_CAUSE = 500  # characters of a status's cause
 _ERROR = "spark-function"
@@ -67,7 +67,7 @@ def uses_alias() -> bool:
 
 class FunctionJob:
     """A job whose tasks call a function. `nodes`: how many of each role, in the order of their executor ids. `facts`: those of `entry`;
-    where there are `servers`, the nodes of the role ps are no tasks.
+    where there are `servers`, the nodes of the role ps are not tasks.
     """
 
     def __init__(self, context: Any, name: str, function: bytes, nodes: Mapping[str, int], **facts: Any) -> None:

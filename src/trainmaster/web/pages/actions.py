@@ -50,7 +50,7 @@ async def _kill(acts: Acts, form: Form, by: str) -> None:
 async def _scale(acts: Acts, form: Form, by: str) -> None:
     size = form.get("size", "").strip()
     if size and not size.isdigit():
-        raise ValueError(f"the number of members is no number: {size[:40]!r}")
+        raise ValueError(f"the number of members is not a whole number: {size[:40]!r}")
     await acts.scale(form.get("role", ""), int(size) if size else None, by)
 
 
@@ -58,7 +58,7 @@ async def _cut(acts: Acts, form: Form, by: str) -> None:
     try:
         seconds = float(form.get("seconds", ""))
     except ValueError:
-        raise ValueError(f"the seconds are no number: {form.get('seconds', '')[:40]!r}") from None
+        raise ValueError(f"the seconds are not a number: {form.get('seconds', '')[:40]!r}") from None
     if not 0 < seconds <= 3600:
         raise ValueError("the seconds must be above 0 and at most 3600")
     await acts.cut(form.get("task", ""), seconds, by)

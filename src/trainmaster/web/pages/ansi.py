@@ -67,7 +67,7 @@ _NO_MATCH = (sys.maxsize, sys.maxsize)
 
 
 def html(data: bytes | str, search: re.Pattern[str] | None = None) -> str:
-    """Return a line, without its end, as HTML. What `search` matches is marked."""
+    """Return a line, without its end, as HTML. Matches of `search` are marked."""
     return _spans(_runs(data, search))
 
 
@@ -165,7 +165,7 @@ def _number(text: str) -> int:
 
 
 def _colour(code: list[int]) -> int | None:
-    """Return the number of a colour: of [5, N], [2, R, G, B] or [2, space, R, G, B]; None where it is none."""
+    """Return the number of a colour: of [5, N], [2, R, G, B] or [2, space, R, G, B]; None for another code."""
     if code[:1] == [5] and len(code) == 2 and 0 <= code[1] < 256:
         return code[1]
     if code[:1] == [2] and len(code) >= 4 and all(0 <= part < 256 for part in code[-3:]):
@@ -188,7 +188,7 @@ def nearest(colour: Colour) -> int:
 
 @functools.cache
 def legible(letters: int | None, back: int) -> int:
-    """Return a colour for letters on a background: their own, or else black or white, of which one always has the contrast."""
+    """Return a colour for letters on a background: their own, or else black or white: one of the two always has the contrast."""
     for choice in (letters, _BLACK, _WHITE):
         if choice is not None and contrast(palette()[choice], palette()[back]) >= CONTRAST:
             return choice

@@ -1,7 +1,7 @@
 """Keep open pages current: a page is made of *blocks*, elements with an id, and a reader gets those that changed.
 
-The blocks of one view of a job (its main page, one task's page, a filtered list) are made once for all who have that view open, when the
-facts change, at most `OFTEN` times a second, and in at most a tenth of the time. While nobody looks nothing is made.
+The blocks of one view of a job (its main page, one task's page, a filtered list) are made once for all who have that view open. They are
+made when the facts change, at most `OFTEN` times a second, and in at most a tenth of the time. While nobody looks nothing is made.
 """
 
 from __future__ import annotations

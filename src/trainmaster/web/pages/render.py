@@ -1,4 +1,4 @@
-"""Render templates. Whatever stands in a value is escaped, unless this package made it as `Markup`."""
+"""Render templates. All text of a value is escaped, unless this package made it as `Markup`."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ class EventsPage:
 class LogPiece:
     offset: int = says("bytes printed before it")
     next: int = says("bytes printed at its end")
-    data: str = says("its text; a byte that is no UTF-8 is a lone surrogate (PEP 383)")
-    left_out: int | None = maybe("bytes that are no longer kept, in whose place it stands")
+    data: str = says("its text; a byte that is not UTF-8 is a lone surrogate (PEP 383)")
+    left_out: int | None = maybe("bytes that are no longer kept, which this piece replaces")
 
 
 @plain

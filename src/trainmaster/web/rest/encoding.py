@@ -1,6 +1,6 @@
 """Answers as JSON, as lines of JSON and as server-sent events.
 
-What a program reported may be no number: JSON has none such, so it becomes null.
+A program may report an infinite figure, or NaN. JSON cannot write these, so they become null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output of one attempt: as JSON pieces, as lines of JSON that may follow it, or as its bytes, of which a range may be asked for.
+"""The output of one attempt: as JSON pieces, as lines of JSON that may follow it, or as its bytes, or a range of these.
 
 Positions are bytes printed (see `log.output`). Bytes that are no longer kept are in no answer with a range: it ends before the gap, or
 begins after it, and its Content-Range says so.

@@ -1,4 +1,4 @@
-"""The endpoints that read a job, but for its output."""
+"""The endpoints that read a job, except its output."""
 
 from __future__ import annotations
 

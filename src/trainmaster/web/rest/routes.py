@@ -1,4 +1,4 @@
-"""The table of the interface: one row for each endpoint. Requests are read by it, and OpenAPI and the reference are made from it.
+"""The table of the interface: one row for each endpoint. It says how requests are read; OpenAPI and the reference are made from it.
 
 `answer` is the name of a class in `answers`, which are needed for descriptions alone; "" stands for a text.
 """

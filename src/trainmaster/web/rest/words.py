@@ -1,4 +1,4 @@
-"""The fields of parameters and bodies, with their bounds as words of JSON Schema: requests are checked and described by them.
+"""The fields of parameters and bodies, with their bounds as words of JSON Schema. These check requests, and describe them.
 
 A class of such fields is read from a query, whose values are texts, or from a JSON body. Each fault is a `Refusal` that names the field.
 """

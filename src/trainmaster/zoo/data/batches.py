@@ -57,7 +57,7 @@ def batches(windows: Windows, feed: Any, size: int) -> Iterator[Batch]:
 
 
 def _chunks(feed: Any, window: Window) -> Iterator[Any]:
-    """Yield the chunks of a window. An error of the model file's feed or reader is told with the record."""
+    """Yield the chunks of a window. An error of the model file's feed or reader gets a note that names the record."""
     try:
         yield from feed.chunks(window)
     except Exception as error:

@@ -44,7 +44,7 @@ class Task:
 
 
 class _Reader:
-    """A reader and its shards, as (name, start, count). Raises BadModel where it is none."""
+    """A reader and its shards, as (name, start, count). Raises BadModel for any other object."""
 
     def __init__(self, make: Any, place: str, records_per_task: int, params: dict[str, Any]) -> None:
         self._reader = make(data_origin=place, records_per_task=records_per_task, **params)

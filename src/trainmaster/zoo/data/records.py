@@ -9,9 +9,9 @@
 
 *Windows.* A model file's `feed` may shuffle, filter and multiply records, so nothing tells which records are in a batch. So records go
 through it by windows: some shards, read to their end. A window is done when all that the feed made of it is in batches whose steps are
-behind; then its shards are reported. What the feed reads ahead is never past the window. A window has at least the records of a batch,
-and of the buffer in which the feed shuffles; it ends with its epoch. So what a program that was killed had trained on and not reported is a
-window at most, beside what came after its checkpoint.
+complete; then its shards are reported. The feed never reads ahead past the window. A window has at least the records of a batch, and of the
+buffer in which the feed shuffles; it ends with its epoch. So a program that was killed had trained on at most one window that it had not
+reported, besides the records after its checkpoint.
 
 While a window is not done, nobody waits for another shard: the others may wait for just those of this window.
 """
@@ -39,7 +39,7 @@ _UNITS = {
     "custom": "record",
     "rows": "row group",
     "table": "key",
-}  # kind of shard -> what it is cut by, where that is no byte
+}  # kind of shard -> what it is cut by, unless by bytes
 _LONGEST_FIELD = 2**30  # characters of a field of CSV; Python refuses more than 128 KiB by default
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}  # of a format that files need not have in a job
 
@@ -63,7 +63,7 @@ class Form:
         self._headers: dict[str, list[str]] = {}
 
     def format_of(self, place: str) -> str:
-        """Return the format of what lies at a place, as the key `format` of a job's input has it."""
+        """Return the format of the data at a place, as the key `format` of a job's input has it."""
         if self.reader_type:
             return _READERS[self.reader_type.lower()]
         names = [place] if not os.path.isdir(place) else sorted(os.listdir(place))

@@ -4,8 +4,8 @@ imports torch.
 `feed(dataset, mode, metadata)` gets `Records`, with those methods of `tf.data.Dataset` that ElasticDL's model files use, and returns
 that, or any iterable, of pairs (features, labels). It is called for each window of records.
 
-A batch stacks the values of its examples: numbers, lists and arrays become tensors, of which Python's floats are float32; dictionaries and
-tuples are stacked by their parts; texts and bytes stay lists.
+A batch stacks the values of its examples: numbers, lists and arrays become tensors (float32 for Python's floats); dictionaries and tuples
+are stacked by their parts; texts and bytes stay lists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embedding layers whose rows lie in tables of parameter servers, or, with one worker alone, of this process.
+"""Embedding layers whose rows are in tables of parameter servers, or, with one worker alone, of this process.
 
     from trainmaster.zoo.embeddings import Embedding                      # for Keras
     from trainmaster.zoo.embeddings.torch_modules import Embedding, EmbeddingBag

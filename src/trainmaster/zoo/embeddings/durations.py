@@ -15,7 +15,7 @@ def parse_seconds(text: str) -> float | None:
         return None
     if not _DURATION.fullmatch(text.strip()):
         raise ValueError(
-            f"{text!r} is no duration: write a number and a unit (ms, s, m, h, d, w), like 30s, 7d or 1h30m, or none"
+            f"{text!r} is not a duration: write a number and a unit (ms, s, m, h, d, w), like 30s, 7d or 1h30m, or none"
         )
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 

@@ -38,7 +38,7 @@ def wrapped(parts: ModelFile, params: dict[str, Any]) -> Any:
 
         return TorchModel(model, parts)
     raise BadModel(
-        f"{parts.custom_model.__name__} returns a {type(model).__name__}, which is no model",
+        f"{parts.custom_model.__name__} returns a {type(model).__name__}, which is not a model",
         place=place_of(parts.path, parts.custom_model),
         mend="return a model of Keras or PyTorch",
     )

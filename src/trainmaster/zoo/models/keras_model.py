@@ -263,7 +263,7 @@ class KerasModel:
     def export(self, directory: str) -> list[str]:
         """Write the model into a directory, for plain Keras and TensorFlow. Return the paths. A path is there once it is whole.
 
-        Tables are weights there. One without an input_dim has files of its own beside the model, which then is no SavedModel.
+        Tables are weights there. A table without an input_dim has files of its own beside the model, which then is not a SavedModel.
         """
         os.makedirs(directory, exist_ok=True)
         model = self.model if self.tables is None else self.tables.filled()

@@ -229,7 +229,7 @@ class KerasTables:
 
 
 def read_unbounded(model: Any, directory: str) -> None:
-    """Give the layers without an input_dim the rows that lie beside an exported model. Raises BadModel."""
+    """Give the layers without an input_dim the rows in files of an exported model. Raises BadModel."""
     for layer in own_layers(model):
         if layer.input_dim is None:
             layer.own.load(*files.read(directory, layer.name))
@@ -287,7 +287,7 @@ def _moved(
             continue
         moved.append(Moved(layer, TableSpec(layer.output_dim, initializer, layer.input_dim, seed)))
         if isinstance(chosen, int):
-            say(f"the embedding {layer.name} of {size:,} bytes lies on the parameter servers")
+            say(f"the embedding {layer.name} of {size:,} bytes is on the parameter servers")
     return moved
 
 

@@ -1,9 +1,9 @@
 """Name the id where a framework's own embedding has no row for it: the framework's error says neither which one nor where.
 
 A model that fails on a batch is run once more, with a look at the ids of each embedding. So this costs nothing where all is well. Such an
-error ends the job as that of a table does (`embeddings.lookups.check_ids`): whoever reads the batch again would fail again.
+error ends the job as that of a table does (`embeddings.lookups.check_ids`): a worker that reads the batch again would fail again.
 
-Keras's own embeddings count negative ids from their end, so there these are no error.
+Keras's own embeddings count negative ids from their end, so negative ids are not an error there.
 """
 
 from __future__ import annotations

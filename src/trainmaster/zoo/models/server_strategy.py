@@ -3,8 +3,8 @@
 *A step* pulls the rows of the batch's ids, and at each `get_model_steps` the parameters, computes, and pushes the gradients: one round trip
 each. A push that is refused as stale is made again, of fresh parameters. The number of steps is the servers' version.
 
-*The next batch* is read while a step runs, in a thread, and where updates need not be strictly synchronous its rows are prefetched. What
-reading it reports as done is held back until the step's push is acknowledged.
+*The next batch* is read while a step runs, in a thread, and where updates need not be strictly synchronous its rows are prefetched. Reports
+of shards that this reading finishes are held back until the step's push is acknowledged.
 
 *Weights that no gradient changes* (of batch normalization) are each worker's own; worker 0's are those that are evaluated and exported.
 """
@@ -273,7 +273,7 @@ class _Ahead:
 
 
 class _HeldReports:
-    """The reports of shards that windows make while a step runs. What a window reports meanwhile was in that step's batch, or before it."""
+    """The reports of shards that windows make while a step runs. These shards were in that step's batch, or before it."""
 
     def __init__(self, windows: Any) -> None:
         self._report, self._lock = windows.done, threading.Lock()

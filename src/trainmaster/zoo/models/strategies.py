@@ -5,8 +5,8 @@
         strategy.step(batch)
     strategy.finish()
 
-`steps` are those that are complete; `is_counted`: whether the last batch is in one; `rank` is this worker's among `size`. What a strategy
-does with gradients, and where parameters come from, is known here alone.
+`steps` are those that are complete; `is_counted`: whether the last batch is in one; `rank` is this worker's among `size`. Only strategies
+know what becomes of gradients, and where parameters come from.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def bound_lives(tables: Any, unused: str) -> None:
 
 
 def begun(flags: dict[str, Any], model: Any, windows: Any, loaded: Any, step: int, say: Any) -> Any:
-    """Begin a strategy. `loaded`: a checkpoint, or None; `step`: those that it has behind it.
+    """Begin a strategy. `loaded`: a checkpoint, or None; `step`: the steps that it has completed.
 
     Raises BadModel, SystemExit where the others have finished.
     """

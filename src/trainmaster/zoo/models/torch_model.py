@@ -194,7 +194,7 @@ class TorchModel:
         except Exception as error:  # noqa: BLE001  of pickle, zip files, and PyTorch's own, which go on for many lines
             reason = str(error).partition(". ")[0].partition("\n")[0]
             raise BadModel(
-                f"{path} is damaged, or no file of weights that torch.save has written: {reason}",
+                f"{path} is damaged, or is not a file of weights that torch.save has written: {reason}",
                 place="--checkpoint_dir_for_init",
             ) from None
         try:

@@ -37,7 +37,7 @@ def to_weights(model: torch.nn.Module) -> None:
 
 
 def read_unbounded(model: torch.nn.Module, directory: str) -> None:
-    """Give the modules without a bound the rows that lie beside an exported model. Raises BadModel."""
+    """Give the modules without a bound the rows in files of an exported model. Raises BadModel."""
     for name, module in own_modules(model).items():
         if module.num_embeddings is None:
             module.own.load(*files.read(directory, name))
@@ -176,5 +176,5 @@ def _moved(
         if first_rows is not None:
             first_rows[name] = numpy.arange(len(rows)), rows
         if isinstance(chosen, int):
-            say(f"the embedding {name} of {size:,} bytes lies on the parameter servers")
+            say(f"the embedding {name} of {size:,} bytes is on the parameter servers")
     return moved

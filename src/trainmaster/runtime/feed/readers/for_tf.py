@@ -1,10 +1,10 @@
 """A feed as a dataset of TensorFlow. Importing this module imports tensorflow.
 
 TensorFlow asks for a batch of the ring by `tf.numpy_function`, which takes arrays over without a copy where they begin at a multiple of 64
-bytes, as those of the ring do. Such a call costs some 0.5 ms, and a batch of the ring has some 1 MiB, so TensorFlow itself cuts that
-(`Dataset.rebatch`) into the batches of the program, which are the ring's memory too, but for those that lie across two. A batch of the
-ring counts as read when the last of its tensors is gone. None is read ahead: the next one is asked for when the one before has too few rows
-left for a batch.
+bytes, as those of the ring do. Such a call costs some 0.5 ms, and a batch of the ring has some 1 MiB. So TensorFlow itself cuts that
+(`Dataset.rebatch`) into the batches of the program. These are the ring's memory too, except those across two batches of the ring. A batch
+of the ring counts as read when the last of its tensors is gone. None is read ahead: the next one is asked for when the one before has too
+few rows left for a batch.
 
 RaggedTensors cannot be cut so: where there are lists of any length, each batch is a call.
 """

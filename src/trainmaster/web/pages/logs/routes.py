@@ -328,5 +328,5 @@ def _pattern(text: str) -> re.Pattern[str] | None:
 
 
 def _whole(request: Request, name: str) -> int | None:
-    """Return a whole number of the query, or None where it has none. Raises ValueError where it is none."""
+    """Return a whole number of the query, or None where it has none. Raises ValueError for anything else."""
     return whole(request, name, None, _DIGITS)

@@ -1,15 +1,15 @@
 """Follow logs: the lines that are printed while a page is open, at most as fast as a page can show them.
 
-A reader stands at a *place*: a task, an attempt and the position after the last whole line that was shown. Each piece of news moves a
-place on:
+A reader has a *place*: a task, an attempt and the position after the last whole line that was shown. Each piece of news moves the place
+on:
 
 - lines, and the line that has no end yet, which the next news replaces;
-- a skip, where the output is far ahead: a page shows 128 KiB/s, so what a program prints faster is left out, by its size;
+- a skip, where the output is far ahead: a page shows 128 KiB/s, and output beyond that is left out, with its size;
 - a restart, where the task has another attempt: the place is at its beginning then;
 - the end, where nothing more will come.
 
 A stream follows several places for one reader, each at most `SHOWN` bytes every `EVERY` seconds. It keeps no more in memory than that,
-and the line that is open. Where the connection breaks, the browser comes back with the places where it stood (`id`).
+and the line that is open. If the connection breaks, the browser comes back with the places that it had reached (`id`).
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ def written(places: Sequence[Place]) -> str:
 
 
 def places_from(text: str) -> list[Place]:
-    """Read places back. Raises ValueError where they are none."""
+    """Read places back. Raises ValueError where they are not places."""
     matches = [re.fullmatch(r"([^,]+),(\d{1,9}),(\d{1,12})", part, re.ASCII) for part in text.split(" ")]
     places = [Place(match[1], int(match[2]), int(match[3])) for match in matches if match]
     if len(places) < len(matches):
-        raise ValueError(f"these are no places in logs: {text[:80]!r}")
+        raise ValueError(f"these are not places in logs: {text[:80]!r}")
     return places
 
 

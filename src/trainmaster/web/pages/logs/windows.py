@@ -41,7 +41,7 @@ class Line:
 
 @attrs.frozen(slots=True)
 class Window:
-    """The lines from `begin` to `end`. `last`: nothing is printed after them yet, but for a line that is open."""
+    """The lines from `begin` to `end`. `last`: nothing is printed after them yet, except a line that is open."""
 
     begin: int
     end: int
