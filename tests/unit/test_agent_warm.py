@@ -504,6 +504,10 @@ def test_a_template_is_no_process_of_the_program(tmp_path: Path) -> None:
     warmly(tmp_path, act)
 
 
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+
+
 def test_only_the_program_has_the_programs_command_line(tmp_path: Path) -> None:
     """`pkill -f train.py` ends no template, nor the fork that waits to be the next program."""
 
@@ -514,7 +518,7 @@ def test_only_the_program_has_the_programs_command_line(tmp_path: Path) -> None:
         assert warm is not None
         assert warm._spare is not None
         for pid in (warm.pid, warm._spare.copy.pid):
-            assert Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0") == b"tm: warm worker:1 digits-k3x7qa"
+            assert command_line(pid) == "tm: warm worker:1 digits-k3x7qa"
         answer, _outcome, _rest = await container.ended(2)
         assert answer["heavy_by"] == warm.pid
         assert answer["seen"]["title"].split("\0") == [*container.command, ""]

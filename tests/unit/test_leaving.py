@@ -59,7 +59,8 @@ def test_a_job_is_killed_with_the_terminal_of_its_command(tmp_path: Path, home, 
 @pytest.mark.parametrize(("detach", "state"), [(None, "running"), ("kill", "killed")])
 def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: str | None, state: str) -> None:
     with subprocess.Popen(
-        [*TM, "run", *([f"--detach={detach}"] if detach else []), "--", "sh", "-c", CHATTY], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*TM, "run", *([f"--detach={detach}"] if detach else []), "--", "sh", "-c", CHATTY], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as command:  # fmt: skip
         command.stdout.readline()
         command.stdout.close()
