@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from trainmaster.cli.tm import tm
 from trainmaster.client.spec import schema
 from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.job import keys
 from trainmaster.core.spec.reading import job_from
 from trainmaster.core.spec.shapes import SHAPES
 
@@ -76,3 +78,13 @@ def test_the_command_prints_a_schema() -> None:
     printed = json.loads(CliRunner().invoke(tm, ["schema"]).stdout)
     jsonschema_rs.meta.validate(printed)
     assert printed == schema.schema()
+
+
+def test_the_annotated_file_has_every_key() -> None:
+    """It reads, fits the schema, and leaves out only what excludes another of its keys."""
+    data = yaml.safe_load((ROOT / "docs/reference/whole-job.yaml").read_text())
+    jsonschema_rs.validator_for(schema.schema()).validate(data)
+    job_from(data)
+    text = (ROOT / "docs/reference/whole-job.yaml").read_text()
+    missing = [key.path for key in keys() if not re.search(rf"\b{key.path.rpartition('.')[2]}:", text)]
+    assert missing == []
