@@ -18,6 +18,7 @@ import trainmaster
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.workplace import variable
 from trainmaster.core.spec.threads import thread_variables
+from trainmaster.host.machine import VISIBLE, has_driver
 
 Texts = Mapping[str, str]
 PROGRAMS = ("elasticdl", "ps", "runtime", "zoo")  # our packages that programs import: these import nothing else of ours
@@ -48,9 +49,11 @@ def environ(
         variables["TRAINMASTER_MEMORY_LIMIT"] = str(memory)
     if not checkpoint or checkpoint.get("memory"):
         variables["TRAINMASTER_MEMORY"] = site.memory()
-    if place.devices:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
     fallbacks = {"PYTHONUNBUFFERED": "1", **place.way.variables(), **filled(place, defaults)}
+    if place.devices:
+        variables[VISIBLE] = ",".join(place.devices)
+    elif place.on_this_machine and has_driver():  # a cluster shows a container its own devices alone
+        fallbacks[VISIBLE] = ""
     job_secrets, role_secrets = place.secrets.get("", {}), place.secrets.get(place.role, {})
     merged = {
         **fallbacks,
