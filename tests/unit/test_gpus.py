@@ -11,7 +11,7 @@ from gpus import tm
 TWO = ("GPU-a", "GPU-b")
 SEEN = "import os; print(*(os.environ.get(n, '-') or 'none' for n in ('RANK', 'LOCAL_RANK', 'CUDA_VISIBLE_DEVICES')))"
 PROGRAM = ("--", sys.executable, "-c", SEEN)
-NOTE = "note: the programs see no GPU of this machine, because the job asks for none; for one in each task "
+NOTE = "note: the programs see no GPU of this machine, because the job asks for none; for one in each program "
 
 
 def seen(*arguments: str, cwd: Path, ids: tuple[str, ...] | None = TWO, **environ: str) -> tuple[list[str], str]:
@@ -21,13 +21,13 @@ def seen(*arguments: str, cwd: Path, ids: tuple[str, ...] | None = TWO, **enviro
     return sorted(done.stdout.splitlines()), done.stderr
 
 
-@pytest.mark.parametrize("words", [(), ("-n", "2", "--framework", "pytorch")])
+@pytest.mark.parametrize(("words", "gpus"), [((), 1), (("-n", "2"), 1), (("--processes", "2"), 2)])
 def test_programs_of_a_job_that_asks_for_none_see_none_and_the_user_reads_how_to_ask(
-    tmp_path: Path, words: tuple[str, ...]
+    tmp_path: Path, words: tuple[str, ...], gpus: int
 ) -> None:
-    lines, said = seen(*words, cwd=tmp_path)
-    assert [line.split()[2] for line in lines] == ["none"] * len(lines)
-    assert said.count(f"{NOTE}set roles.worker.resources.gpus: 1 (--gpus 1)\n") == 1
+    lines, said = seen("--framework", "pytorch", *words, cwd=tmp_path)
+    assert {line.split()[-1] for line in lines} == {"none"}
+    assert said.count(f"{NOTE}set roles.worker.resources.gpus: {gpus} (--gpus {gpus})\n") == 1
 
 
 def test_a_variable_of_the_users_own_stays_and_nothing_is_said(tmp_path: Path) -> None:
@@ -73,15 +73,15 @@ def test_a_process_for_each_gpu_of_none_is_an_error(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("cluster", ["yarn", "kubernetes", "spark"])
-def test_a_process_for_each_gpu_of_a_cluster_needs_their_number(tmp_path: Path, cluster: str) -> None:
-    done = tm("run", "--processes", "gpu", "--engine", cluster, "--", "true", ids=TWO, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[:3] == [
-        "error: role worker runs a program for each GPU, and does not say how many it has  [no-gpu]",
-        "  roles.worker.processes: per-gpu   (flag --processes)",
-        "  say how many: roles.worker.resources.gpus (--gpus)",
-    ]
+def test_a_process_for_each_gpu_of_a_cluster_needs_their_number(tmp_path: Path) -> None:
+    for engine in ("kubernetes", "spark", "yarn"):
+        done = tm("run", "--processes", "gpu", "--engine", engine, "--", "true", ids=TWO, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.splitlines()[:3] == [
+            "error: role worker runs a program for each GPU, and does not say how many it has  [no-gpu]",
+            "  roles.worker.processes: per-gpu   (flag --processes)",
+            "  say how many: roles.worker.resources.gpus (--gpus)",
+        ]
 
 
 def test_another_command_line_says_it_in_its_own_words(tmp_path: Path) -> None:

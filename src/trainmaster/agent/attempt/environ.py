@@ -18,9 +18,9 @@ import trainmaster
 from trainmaster.agent.attempt.place import Place
 from trainmaster.agent.attempt.workplace import variable
 from trainmaster.core.spec.threads import thread_variables
-from trainmaster.host.machine import VISIBLE, has_driver
 
 Texts = Mapping[str, str]
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 PROGRAMS = ("elasticdl", "ps", "runtime", "zoo")  # our packages that programs import: these import nothing else of ours
 
 
@@ -51,9 +51,12 @@ def environ(
         variables["TRAINMASTER_MEMORY"] = site.memory()
     fallbacks = {"PYTHONUNBUFFERED": "1", **place.way.variables(), **filled(place, defaults)}
     if place.devices:
-        variables[VISIBLE] = ",".join(place.devices)
-    elif place.on_this_machine and has_driver():  # a cluster shows a container its own devices alone
-        fallbacks[VISIBLE] = ""
+        variables[_VISIBLE] = ",".join(place.devices)
+    elif place.on_this_machine:  # a cluster shows a container its own devices alone
+        from trainmaster.host.machine import has_driver  # which the agents of a template have loaded
+
+        if has_driver():
+            fallbacks[_VISIBLE] = ""
     job_secrets, role_secrets = place.secrets.get("", {}), place.secrets.get(place.role, {})
     merged = {
         **fallbacks,

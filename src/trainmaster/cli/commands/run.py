@@ -44,7 +44,7 @@ def command(
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
 
     \b
-    tm run -n 2 --framework pytorch -- python train.py
+    tm run --framework pytorch --processes 2 -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
     On this machine Ctrl-C and SIGTERM end the job, a second Ctrl-C at once. On a cluster the job goes on, as it does on either when the

@@ -179,10 +179,10 @@ def job_notes(job: Job, engine: str = DEFAULT) -> Iterator[str]:
     if is_asked or VISIBLE in os.environ or not registry.is_on_this_machine(engine) or not shows_devices():
         return
     role = job.roles.get(ROLE, roles[0])
-    flag = " (--gpus 1)" if role.name == ROLE or len(roles) == 1 else ""
+    flag = f" (--gpus {role.processes})" if role.name == ROLE or len(roles) == 1 else ""
     yield (
         "the programs see no GPU of this machine, because the job asks for none; "
-        f"for one in each task set roles.{role.name}.resources.gpus: 1{flag}"
+        f"for one in each program set roles.{role.name}.resources.gpus: {role.processes}{flag}"
     )
 
 
