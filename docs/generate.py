@@ -56,7 +56,7 @@ SHAPES = {
     "positive count": "a whole number, 1 or more",
     "positive number": "a number above 0",
     "positive size": "a size of at least `1MiB`",
-    "processes": "a whole number, 1 or more; or `per-gpu`",
+    "processes": "a whole number, 1 or more; or `gpu`, also written `per-gpu`",
     "relative path": "a path below the working directory, without `..`",
     "path or URL": "a path below the working directory, an absolute one, or a URL",
     "replicas": "a number, or `{min: 2, max: 8}`",

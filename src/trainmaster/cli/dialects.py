@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.options.given import print_json, wants_json
-from trainmaster.cli.remarks import naming_origins
+from trainmaster.cli.remarks import naming_origins, note
 from trainmaster.cli.starting import say_submitted, start
 from trainmaster.cli.watching import watch_to_end
 
@@ -55,7 +55,7 @@ def _submit(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key:
     if options.as_json:
         click.get_current_context().find_root().meta["json"] = True
     for text in translation.remarks:
-        click.echo(click.style("note: ", fg="cyan") + text, err=True)
+        note(text)
     with translation.speaking(), naming_origins(translation.described):
         if dry_run or options.dry_run:
             if wants_json():

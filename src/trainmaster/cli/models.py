@@ -154,11 +154,13 @@ def _run(verb: str, is_theirs: bool, parameters: dict[str, Any]) -> None:
     options = Options(own["engine"], own["dry_run"], wants_json(), own["idempotency_key"], sets)
     described_words = {name: word for name, word in words.items() if name not in others}
     translation = translated(verb, described_words, options, is_theirs)
+    from trainmaster.cli.remarks import note
+
     for text in (
         *(f"--{name}: nothing to do; it belongs to {BY_NAME[name].verbs[0]}" for name in others),
         *translation.remarks,
     ):
-        click.echo(click.style("note: ", fg="cyan") + text, err=True)
+        note(text)
     _submit(translation, words["yaml"].text if "yaml" in words else "", parameters)
 
 

@@ -215,7 +215,7 @@ class Role(Section):
     )
     replicas: Replicas = key("how many tasks, a number or {min, max}", "replicas", "1", of=Replicas, factory=Replicas)
     processes: int | str = key(
-        "copies of the program in one container, a number or per-gpu", "processes", "1", default=1
+        "copies of the program in one container: a number, or gpu for one for each GPU", "processes", "1", default=1
     )
     threads: int | str = key(
         "threads of each program's libraries (OMP_NUM_THREADS): cores, the task's divided by its processes; machine, this "
