@@ -19,16 +19,16 @@ PATIENCE = 3.0  # seconds for the answer of a cluster that only happens to be co
 NAMED_PATIENCE = 15.0  # the same of one that the user names
 
 
-def adopt_at_hand(engine: str = "") -> dict[str, TrainmasterError]:
+def adopt_at_hand(engine: str = "", patience: float = 0.0) -> dict[str, TrainmasterError]:
     """Have this machine know the jobs of ours on the clusters at hand, or on that of one engine; return why some could not be asked, by
-    engine. All are asked at once.
+    engine. All are asked at once, and waited for `patience` seconds; 0: longer for one that is named.
     """
     from trainmaster.client.jobs.adopting import adopt_all
 
     listings = [_Listing(name) for name in clusters(engine)]
     for listing in listings:
         listing.start()
-    patience = NAMED_PATIENCE if engine else PATIENCE
+    patience = patience or (NAMED_PATIENCE if engine else PATIENCE)
     limit = time.monotonic() + patience
     errors = {}
     for listing in listings:
