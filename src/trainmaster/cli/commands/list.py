@@ -34,21 +34,13 @@ def command(
     """List the jobs of this machine, newest first."""
     import time
 
-    from trainmaster.client.jobs.listing import PATIENCE, adopt_at_hand, headlines, matches, plain
+    from trainmaster.client.jobs.listing import adopt_of, headlines, matches, plain
     from trainmaster.client.jobs.places import state_dir, storage_errors
     from trainmaster.client.jobs.sweep import sweep
-    from trainmaster.client.spec.settings import default_engine
     from trainmaster.words.text import ago, columns
 
-    if engine:
-        from trainmaster.engines import registry
-
-        registry.engine(engine)  # raises BadInput where there is none
-        for error in adopt_at_hand(engine).values():
-            raise error
-    elif default := default_engine(""):
-        for error in adopt_at_hand(default, PATIENCE).values():
-            click.echo(f"without jobs of {default} that other machines submitted: {error.message}", err=True)
+    if note := adopt_of(engine):
+        click.echo(note, err=True)
     with storage_errors("read the jobs", state_dir()):
         sweep()
     after = time.time() - since if since is not None else 0.0

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from trainmaster.client.jobs.places import client_side, engine_of, state_dir, storage_errors
+from trainmaster.client.spec.settings import default_engine
 from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.engines import registry
 from trainmaster.log.index import Headline, jobs
@@ -38,6 +39,22 @@ def adopt_at_hand(engine: str = "", patience: float = 0.0) -> dict[str, Trainmas
         except TrainmasterError as error:
             errors[listing.engine] = error
     return errors
+
+
+def adopt_of(engine: str) -> str:
+    """Have this machine know the jobs of ours on the cluster of an engine. Raises why it cannot be asked; where no engine is named, that of
+    the settings is asked, and why it cannot be is returned.
+    """
+    if not engine:
+        default = default_engine(registry.DEFAULT)
+        errors = adopt_at_hand(default, PATIENCE)
+        return "".join(
+            f"without jobs of {default} that other machines submitted: {errors[name].message}" for name in errors
+        )
+    registry.engine(engine)  # raises BadInput where there is none
+    for error in adopt_at_hand(engine).values():
+        raise error
+    return ""
 
 
 def clusters(engine: str = "") -> list[str]:
