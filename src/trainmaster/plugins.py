@@ -21,7 +21,7 @@ _METADATA = ("entry_points.txt", "METADATA")  # by which the package is found, a
 
 
 class PluginFailed(BadInput):
-    """What another package adds cannot be used."""
+    """An engine or a framework of another package cannot be used."""
 
 
 def names(group: str) -> set[str]:

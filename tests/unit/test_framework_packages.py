@@ -102,7 +102,7 @@ def test_the_doctor_names_a_broken_package(install: Install) -> None:
     [
         ("late", "1 / 0", "environment raised ZeroDivisionError: division by zero"),
         ("number", 'Placement({"A": 1})', "environment returned {'A': 1}, and variables must be text"),
-        ("copies", "Placement(copies=[{}] * 3)", "environment returned variables of 3 copies, and worker:0 has 1"),
+        ("copies", "Placement(copies=[{}] * 3)", "environment returned variables of 3 copies; worker:0 has 1"),
         ("nothing", "None", "environment returned None, and must return a Placement"),
     ],
 )
@@ -128,16 +128,15 @@ def test_the_archive_brings_the_framework_to_a_machine_without_it(tmp_path: Path
     (tmp_path / "runtime/lib/probe.py").write_text(
         "from trainmaster import frameworks, plugins\n"
         "def main():\n"
-        "    print(frameworks.load('ring').__doc__, plugins.package(frameworks.entry_point('ring')), frameworks.names())\n"
+        "    role = type('Role', (), {'counts': True})\n"
+        "    print(*frameworks.load('ring').ports(role, None), plugins.package(frameworks.entry_point('ring')), frameworks.names())\n"
     )
     (tmp_path / "empty").mkdir()
     environ = {"PATH": os.environ["PATH"], "TRAINMASTER_PYTHON": sys.executable}
     command = ["sh", "../runtime/start", "probe:main"]
     done = subprocess.run(command, cwd=tmp_path / "empty", env=environ, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout.startswith(
-        "Ring: each program gets its place, and the address of the next program. trainmaster-ring 0.1 ["
-    )
+    assert done.stdout.startswith("ring trainmaster-ring 0.1 [")
     assert "'ring'" in done.stdout
 
 

@@ -325,8 +325,10 @@ def test_the_default_engine_is_that_of_the_strongest_settings(
 
 
 def test_the_example_of_a_site_file_is_one() -> None:
-    """All of its keys are read, and hold."""
-    path = Path(__file__).parents[2] / "examples/site/config.yaml"
+    """All of its keys are read, and hold; the page on installing shows them."""
+    root = Path(__file__).parents[2]
+    path = root / "examples/site/config.yaml"
+    assert path.read_text().partition("\n\n")[2] in (root / "docs/install.md").read_text()
     environ = {"TRAINMASTER_SITE": str(path), "HOME": "/nowhere"}
     assert default_engine("", environ) == "local"
     shown = rows(*standing(environ), parse(SERVED, "job.yaml"))

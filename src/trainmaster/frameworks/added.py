@@ -20,7 +20,6 @@ class Added:
 
     def __init__(self, point: EntryPoint) -> None:
         self._point, self._framework = point, plugins.load(point)
-        self.__doc__ = self._framework.__doc__
         for name, parameters in _FUNCTIONS.items():
             function = getattr(self._framework, name, None)
             if not callable(function):
@@ -41,13 +40,12 @@ class Added:
         placement = self._call("environment", formation, task)
         if not isinstance(placement, Placement):
             raise plugins.failed(self._point, f"environment returned {placement!r}, and must return a Placement")
-        for tables in ([placement.env], placement.copies, [placement.paths], [placement.defaults]):
-            for table in tables:
-                if not isinstance(table, Mapping) or not _are_texts([*table, *table.values()]):
-                    raise plugins.failed(self._point, f"environment returned {table!r}, and variables must be text")
-        if len(placement.copies) not in (1, count := formation.by_task[task].copies):
+        for table in (placement.env, *placement.copies, placement.paths, placement.defaults):
+            if not isinstance(table, Mapping) or not _are_texts([*table, *table.values()]):
+                raise plugins.failed(self._point, f"environment returned {table!r}, and variables must be text")
+        if (returned := len(placement.copies)) not in (1, count := formation.by_task[task].copies):
             raise plugins.failed(
-                self._point, f"environment returned variables of {len(placement.copies)} copies, and {task} has {count}"
+                self._point, f"environment returned variables of {returned} copies; {task} has {count}"
             )
         return placement
 

@@ -24,6 +24,8 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
     environment  TRAINMASTER_SET_TIMEOUTS__STALL=10m, for one
     job file
     flags
+
+    `defaults` of the first three hold for every role that says nothing else.
     """
     import attrs
 

@@ -1,4 +1,4 @@
-"""Where the settings for all jobs are, and the engine that they probably name.
+"""The paths of the files with settings for all jobs, and the engine that they probably name.
 
 `tm` forks what a job needs before it loads YAML and the job's model. So this module reads a file of settings as text: a wrong answer of
 `likely_engine` costs time alone, as `settings.default_engine` reads the file again.
@@ -32,6 +32,6 @@ def likely_engine(environ: Mapping[str, str] = os.environ) -> str:
                 text = file.read()
         except OSError:
             continue
-        if found := _ENGINE.search(text):
-            return found[1]
+        if line := _ENGINE.search(text):
+            return line[1]
     return ""
