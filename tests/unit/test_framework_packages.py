@@ -102,7 +102,7 @@ def test_the_doctor_names_a_broken_package(install: Install) -> None:
     [
         ("late", "1 / 0", "environment raised ZeroDivisionError: division by zero"),
         ("number", 'Placement({"A": 1})', "environment returned {'A': 1}, and variables must be text"),
-        ("copies", "Placement(copies=[{}] * 3)", "environment returned variables of 3 copies; worker:0 has 1"),
+        ("copies", "Placement(copies=[{}] * 3)", "environment returned variables of 3 copies, not of 1"),
         ("nothing", "None", "environment returned None, and must return a Placement"),
     ],
 )

@@ -44,9 +44,7 @@ class Added:
             if not isinstance(table, Mapping) or not _are_texts([*table, *table.values()]):
                 raise plugins.failed(self._point, f"environment returned {table!r}, and variables must be text")
         if (returned := len(placement.copies)) not in (1, count := formation.by_task[task].copies):
-            raise plugins.failed(
-                self._point, f"environment returned variables of {returned} copies; {task} has {count}"
-            )
+            raise plugins.failed(self._point, f"environment returned variables of {returned} copies, not of {count}")
         return placement
 
     def _call(self, name: str, *arguments: Any) -> Any:

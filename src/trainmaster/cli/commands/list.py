@@ -25,7 +25,7 @@ from trainmaster.core.states import LISTED_STATES
     "--engine",
     metavar="NAME",
     default="",
-    help="with those of its cluster that were submitted from other machines  [default: the engine of your settings]",
+    help="with those of its cluster that were submitted from other machines  [default: your settings' engine]",
 )
 @json_option
 def command(

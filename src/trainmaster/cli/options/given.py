@@ -43,10 +43,10 @@ def engine_option(built_in: str = "local", doc: str = "where it runs") -> Callab
 
         return default_engine(built_in)
 
-    return click.option(
-        "--engine", metavar="NAME", callback=chosen, show_default=f"that of your settings, else {built_in}",
-        help=f"{doc}: local, yarn, kubernetes, or one that a package adds", shell_complete=completing.engines,
-    )  # fmt: skip
+    choice = (
+        f"{doc}: local, yarn, kubernetes, or one that a package adds  [default: your settings' engine, else {built_in}]"
+    )
+    return click.option("--engine", metavar="NAME", callback=chosen, help=choice, shell_complete=completing.engines)
 
 
 class JobName(click.ParamType[str]):
