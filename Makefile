@@ -41,8 +41,8 @@ $(UV): constraints/uv.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints/uv.txt; \
 	touch $@; $(call took,environment)
 
-$(VENV)/.dev: $(UV) pyproject.toml tests/netns_engine/pyproject.toml constraints/dev.txt constraints/frameworks.txt
-	@start=$$(date +%s); $(INSTALL) -e '.[dev]' -e tests/netns_engine; touch $@; $(call took,trainmaster and its tools)
+$(VENV)/.dev: $(UV) pyproject.toml tests/netns_engine/pyproject.toml tests/ring_framework/pyproject.toml constraints/dev.txt constraints/frameworks.txt
+	@start=$$(date +%s); $(INSTALL) -e '.[dev]' -e tests/netns_engine -e tests/ring_framework; touch $@; $(call took,trainmaster and its tools)
 
 $(VENV)/.pytorch: $(VENV)/.dev
 	@start=$$(date +%s); $(INSTALL) -e '.[pytorch,examples]'; touch $@; $(call took,pytorch and scikit-learn)

@@ -146,7 +146,7 @@ def variables() -> str:
         return table(("variable", "meaning", "example"), rows)
 
     parts = ["# Variables of a program", "", "Set whatever the framework:", "", shown(VARIABLES), ""]
-    for name in frameworks.names():
+    for name in sorted(frameworks.built_in()):
         framework = frameworks.load(name)
         parts += [f"## {code(name)}", "", inspect.getdoc(framework) or "", ""]
         if own := getattr(framework, "VARIABLES", ()):

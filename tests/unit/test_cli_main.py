@@ -103,6 +103,37 @@ def test_what_is_forked_ahead_is_for_a_job_of_its_engine(line: str, engine: str)
     assert submits(line.split()) == engine
 
 
+def test_what_is_forked_ahead_is_for_the_engine_of_the_settings(tmp_path, monkeypatch) -> None:
+    (tmp_path / "site.yaml").write_text("timeouts: {job: 1h}\nengine: kubernetes  # ours\n")
+    monkeypatch.setenv("TRAINMASTER_SITE", str(tmp_path / "site.yaml"))
+    lines = ["run job.yaml", "submit --xlearning -- true", "run --engine local -- x", "list"]
+    assert [submits(line.split()) for line in lines] == ["kubernetes", "kubernetes", "local", ""]
+    monkeypatch.setenv("TRAINMASTER_SET_ENGINE", "spark")
+    assert submits(["run", "job.yaml"]) == "spark"
+
+
+@pytest.mark.parametrize("site", ["engine: yarn", "{engine: yarn}"])
+def test_commands_without_an_engine_have_that_of_the_settings(home, tmp_path, site: str) -> None:
+    (tmp_path / "site.yaml").write_text(site)
+    environ = {"TRAINMASTER_SITE": str(tmp_path / "site.yaml"), "HADOOP_CONF_DIR": str(tmp_path / "none")}
+    for line in (["run", "--", "true"], ["submit", "--", "true"], ["cluster", "show"]):
+        done = tm(*line, **environ)
+        assert (done.returncode, "[hadoop-conf]" in done.stderr) == (2, True), done.stderr
+    done = tm("list", **environ)
+    assert done.stdout.startswith("no jobs yet")
+    assert done.stderr.startswith("without jobs of yarn that other machines submitted:")
+    assert tm("run", "--engine", "local", "--", "echo", "here", **environ).stdout == "here\n"
+    assert tm("run", "--", "echo", "here", **environ, TRAINMASTER_SET_ENGINE="local").stdout == "here\n"
+
+
+def test_a_job_of_this_machine_has_the_defaults_of_its_site(home, tmp_path) -> None:
+    (tmp_path / "site.yaml").write_text("defaults: {env: {WHOSE: site, ALSO: site}}")
+    show = ("sh", "-c", "echo $WHOSE $ALSO")
+    environ = {"TRAINMASTER_SITE": str(tmp_path / "site.yaml")}
+    assert tm("run", "--env", "WHOSE=mine", "--", *show, **environ).stdout == "mine site\n"
+    assert "env: {WHOSE: site, ALSO: site}" in tm("run", "--dry-run", "--", *show, **environ).stdout
+
+
 @pytest.mark.parametrize(
     "moment", ["trainmaster.engines.local.launch.agents", "trainmaster.engines.local.launch.prepare"]
 )

@@ -95,6 +95,6 @@ def test_the_annotated_file_has_every_key() -> None:
 def test_the_frameworks_of_ours_are_named() -> None:
     (doc,) = (key.doc for key in keys() if key.path == "framework")
     (flag,) = (flag.doc for flag in FLAGS if flag.dest == "framework")
-    for name in frameworks._ours():
+    for name in frameworks.built_in():
         assert name in doc
         assert name in flag

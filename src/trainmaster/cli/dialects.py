@@ -45,9 +45,10 @@ def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, ke
 
 def _submit(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: str, begun: Any) -> Any:
     """Submit the job that the words describe, or do what else they ask for; return what they were translated to."""
+    from trainmaster.client.spec.settings import default_engine
     from trainmaster.integrations.dialect import ENGINE, Verb, checked, shown
 
-    translation = dialect.translated(words, engine or ENGINE)
+    translation = dialect.translated(words, engine or default_engine(ENGINE))
     if isinstance(translation, Verb):
         _do(translation, dialect)
         return translation

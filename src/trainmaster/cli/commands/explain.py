@@ -25,6 +25,8 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
     job file
     flags
 
+    `defaults` of the first three hold for every role that says nothing else.
+
     With the name of an error, as in [no-such-job], or the reason of an end, say what it means and what to do.
     """
     import os

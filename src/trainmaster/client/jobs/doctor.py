@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 
+from trainmaster import frameworks
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.engines import registry
@@ -33,6 +34,11 @@ def examined() -> Iterator[Finding]:
             continue
         if engine.checks:
             yield from engine.load("checks")()
+    for name in frameworks.names():
+        try:
+            frameworks.load(name)
+        except BadInput as error:
+            yield Finding(name, WARNING, error.message, error.place, error.mend)
 
 
 def _python() -> Outcome:
