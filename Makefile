@@ -3,6 +3,7 @@
 #   make demo        two workers train a model on handwritten digits
 #   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: those and an hour of faults
 #   make check       format, lint, types, layers, documents
+#   make release     wheel and sdist in dist/, checked
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,6 +16,7 @@ PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 SHORT_PARALLEL := -n $(shell cores=$$(nproc); echo $$(( cores < 4 ? 2 * cores : 8 ))) --dist loadgroup
 # Tests of what the code looks like, which `make check` runs, and `make test` does not run again.
 CHECKS := tests/unit/test_imports.py tests/unit/test_house.py
+SCRIPTS := src/trainmaster/web/pages/static/vendor
 STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench release clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -44,7 +46,7 @@ $(UV): constraints/uv.txt
 $(VENV)/.dev: $(UV) pyproject.toml tests/netns_engine/pyproject.toml constraints/dev.txt constraints/frameworks.txt
 	@start=$$(date +%s); $(INSTALL) -e '.[dev]' -e tests/netns_engine; touch $@; $(call took,trainmaster and its tools)
 
-$(VENV)/.pytorch: $(VENV)/.dev
+$(VENV)/.pytorch: $(UV) pyproject.toml constraints/dev.txt constraints/frameworks.txt
 	@start=$$(date +%s); $(INSTALL) -e '.[pytorch,examples]'; touch $@; $(call took,pytorch and scikit-learn)
 
 $(VENV)/.tensorflow: $(VENV)/.pytorch
@@ -77,7 +79,9 @@ spark: packages $(VENV)/spark-3.5/.installed $(VENV)/spark-4/.installed
 java: setup
 	@$(BIN)/python tools/formats
 
-demo: setup $(VENV)/.pytorch
+# It installs what a user needs, not the tools of `make setup`.
+demo: $(VENV)/.pytorch
+	@$(BIN)/python tools/pages $(SCRIPTS)
 	$(BIN)/python examples/digits/data.py
 	$(BIN)/tm run examples/digits/job.yaml
 	@echo; find examples/digits/out -type f | sort | xargs ls -l
@@ -150,5 +154,10 @@ versions: $(VENV)/versions-lowest-direct/.installed $(VENV)/versions-highest/.in
 bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py
 
+# The wheel, the sdist, their checksums and the list of what the wheel installs, in dist/. Nothing is published.
+release: setup java
+	@$(INSTALL) -e '.[release]'
+	@tools/release
+
 clean:
-	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache src/trainmaster/web/pages/static/vendor
+	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache $(SCRIPTS)
