@@ -1,9 +1,9 @@
-"""Bring what the package has and git does not hold, when a wheel or an sdist is built: the scripts of pages (tools/pages, by npm) and the
-classes for Hadoop's formats (`make java`).
+"""Bring what git does not hold when a wheel or an sdist is built: the scripts of pages (tools/pages, by npm) and the classes for Hadoop's
+formats (`make java`).
 
-An sdist has both, or its build fails, so a wheel that is built from it has them too: `python -m build`, `uv build` and `make release` go that
-way. A wheel that is built from a clone, as by `pip install .`, gets what this machine can make, because its user may have neither npm nor
-Java and need neither; `tm doctor` says if pages have no scripts.
+An sdist has both, or its build fails. A wheel that is built from an sdist has them too: `python -m build`, `uv build` and `make release` go
+that way. A wheel that is built from a clone, as by `pip install .`, gets what this machine can make, because its user may have neither npm
+nor Java and may need neither. `tm doctor` says if pages have no scripts.
 """
 
 import subprocess
