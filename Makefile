@@ -155,9 +155,11 @@ bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py
 
 # The wheel, the sdist, their checksums and the list of what the wheel installs, in dist/. Nothing is published.
-release: setup java
-	@$(INSTALL) -e '.[release]'
+release: setup java $(VENV)/.release
 	@tools/release
+
+$(VENV)/.release: $(VENV)/.dev
+	@start=$$(date +%s); $(INSTALL) -e '.[release]'; touch $@; $(call took,tools of a release)
 
 clean:
 	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache $(SCRIPTS)
