@@ -17,6 +17,8 @@ SHORT_PARALLEL := -n $(shell cores=$$(nproc); echo $$(( cores < 4 ? 2 * cores : 
 # Tests of what the code looks like, which `make check` runs, and `make test` does not run again.
 CHECKS := tests/unit/test_imports.py tests/unit/test_house.py
 SCRIPTS := src/trainmaster/web/pages/static/vendor
+NOT_CHECKS := $(addprefix --ignore=,$(CHECKS))
+ALONE := tests/unit tests/simulation
 STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -91,9 +93,16 @@ demo: $(VENV)/.pytorch
 unit: setup
 	$(PYTEST) tests/unit
 
-test: frameworks s3server hadoop kubernetes spark
+# Where Kubernetes has still to be built, which takes long, the tests that need no cluster run before it.
+test: frameworks s3server hadoop spark
 	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
-	$(PYTEST) $(SHORT_PARALLEL) $(addprefix --ignore=,$(CHECKS)) tests
+	@status=0; begun=; \
+	if ! $(BIN)/python -c 'import sys; from trainmaster.clusters.kubernetes import binaries; sys.exit(not binaries.there())'; then \
+	  $(PYTEST) $(SHORT_PARALLEL) $(NOT_CHECKS) $(ALONE) || status=$$?; begun=1; \
+	fi; \
+	tools/kubernetes; \
+	$(PYTEST) $(SHORT_PARALLEL) $(NOT_CHECKS) $${begun:+$(addprefix --ignore=,$(ALONE))} tests || status=$$?; \
+	exit $$status
 
 # FULL_ARGS: .ci/run chooses some of them.
 test-full: test
