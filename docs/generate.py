@@ -81,7 +81,13 @@ def job() -> str:
     """Every key of the job file."""
     from trainmaster.core.spec.job import INPUT_KEYS, Job, keys
 
-    parts = ["# The job file", (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.", ""]
+    parts = [
+        "# The job file",
+        (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.",
+        "",
+        "[A file with every key](../whole-job.yaml) has a comment at each. `tm schema` prints the JSON Schema, for editors and CI.",
+        "",
+    ]
     sections: dict[str, list[Any]] = {}
     for key in keys():
         sections.setdefault(key.path.rpartition(".")[0], []).append(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -72,7 +73,7 @@ def test_help_costs_little_more_than_python() -> None:
 def test_every_command_can_say_json_and_is_described(command: str) -> None:
     text = tm(command, "--help").stdout
     assert len(text.splitlines()[2].strip()) > 10
-    assert "--json" in text or command in ("completion", "top", "ui")
+    assert "--json" in text
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,20 @@ def test_an_error_is_json_too_where_json_is_wanted() -> None:
     }  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no job nothing")
+
+
+def test_the_name_of_an_error_or_of_a_reason_is_explained(home) -> None:
+    name = re.search(r"\[([a-z-]+)\]", tm("status", "nothing").stderr)
+    assert name
+    assert tm("explain", name[1]).stdout.startswith("No job has that id, name or beginning. ")
+    assert "What to do: raise timeouts.stall" in tm("explain", "stalled").stdout
+    assert json.loads(tm("explain", "stalled", "--json").stdout)["name"] == "stalled"
+    assert tm("explain", "nonsense").returncode == 2
+
+
+def test_jobs_that_run_are_json_in_top(home) -> None:
+    done = tm("top", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
 def test_a_fault_of_ours_carries_its_traceback(home) -> None:

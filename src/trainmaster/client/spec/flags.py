@@ -30,7 +30,9 @@ class Flag(NamedTuple):
 
 FLAGS: tuple[Flag, ...] = (
     Flag(("-n", "--replicas"), "N", "how many tasks: a number, or MIN..MAX", ("roles", "ROLE", "replicas")),
-    Flag(("--framework",), "NAME", "pytorch, tensorflow, generic, ...", ("framework",)),
+    Flag(
+        ("--framework",), "NAME", "generic, pytorch, tensorflow, xlearning, or one that a package adds", ("framework",)
+    ),
     Flag(("--name",), "NAME", "the job's name", ("name",)),
     Flag(("--cores",), "N", "processor cores of each task", ("roles", "ROLE", "resources", "cores")),
     Flag(("--memory",), "SIZE", "memory of each task, like 2GiB", ("roles", "ROLE", "resources", "memory")),

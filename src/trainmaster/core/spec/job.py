@@ -540,7 +540,12 @@ class Job(Section):
         "the file's name, for job.yaml its directory's; else the program's",
         default="job",
     )
-    framework: str = key("how programs learn of their peers", "text", "generic", default="generic")
+    framework: str = key(
+        "how programs learn of their peers: generic, pytorch, tensorflow, xlearning, or one that a package adds",
+        "text",
+        "generic",
+        default="generic",
+    )
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(
