@@ -90,8 +90,9 @@ demo: $(VENV)/.pytorch
 	@echo; $(BIN)/tm list -n 5
 	@echo; echo 'Next: . $(VENV)/bin/activate, which puts tm on your path, then docs/tutorial.md'
 
+# For newcomers: no Java, cluster, browser or framework is needed; tests that need one are listed as not run.
 unit: setup
-	$(PYTEST) tests/unit
+	$(PYTEST) $(SHORT_PARALLEL) tests/unit
 
 # Where Kubernetes has still to be built, which takes long, the tests that need no cluster run before it.
 test: frameworks s3server hadoop spark
