@@ -143,6 +143,18 @@ def _rdma() -> Outcome:
     return GOOD, text, ""
 
 
+def _pages() -> Outcome:
+    from trainmaster.web.pages.render import has_scripts
+
+    if has_scripts():
+        return GOOD, "with charts and live figures", ""
+    return (
+        WARNING,
+        "without scripts, which draw charts and keep figures live",
+        "install Node.js, whose npm brings them, and then trainmaster again",
+    )
+
+
 CHECKS: dict[str, Callable[[], Outcome]] = {
     "python": _python,
     "state directory": _state,
@@ -152,4 +164,5 @@ CHECKS: dict[str, Callable[[], Outcome]] = {
     "memory limits": _memory,
     "host name": _name,
     "RDMA devices": _rdma,
+    "pages": _pages,
 }
