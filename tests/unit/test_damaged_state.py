@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -204,7 +205,8 @@ def test_a_job_whose_processes_are_gone_is_taken_up_or_says_what_is_damaged(
         assert (running / "out" / "_SUCCESS").exists()
     else:
         assert done.returncode, done
-        assert f"{place.name} is damaged" in done.stderr + done.stdout
+        # A master may have taken it up meanwhile, and ended it.
+        assert re.search(rf"{place.name} is damaged|is damaged: \S*{place.name}", done.stderr + done.stdout), done
         assert tm(f"kill --force {job.name}", running).returncode == 0
         assert tm(f"wait {job.name}", running).returncode
 
