@@ -172,7 +172,8 @@ def test_the_trap_of_a_shell_runs_though_its_program_handles_nothing(engine: Eng
 
 @pytest.mark.needs("logs-of-the-stopped")
 def test_a_program_has_its_grace_when_its_group_starts_again(engine: Engine) -> None:
-    failing = f'if test "$TRAINMASTER_INDEX" = 0; then {PYTHON}; echo after; else until test -e "$FAILS"; do sleep 0.05; done; test $TRAINMASTER_ATTEMPT != 1 || exit 3; sleep 1000; fi'
+    fails = 'until test -e "$FAILS"; do sleep 0.05; done; test $TRAINMASTER_ATTEMPT != 1 || exit 3; sleep 1000'
+    failing = f'if test "$TRAINMASTER_INDEX" = 0; then {PYTHON}; echo after; else {fails}; fi'
     env = {"FAILS": str(engine.folder / "fails")}
     job = saving(engine, failing, replicas=2, env=env, restart={"scope": "group", "limit": 1})
     (engine.folder / "fails").touch()
