@@ -3,7 +3,7 @@
 A block is fenced by ```. In a `console` block, a line that begins with `$ ` is a command, and the lines below it are output that must
 appear; `...` stands for anything. A block of another language with a title (```yaml title="job.yaml") is a file of the reader.
 
-A marker is an HTML comment directly above a console block:
+A marker is an HTML comment directly above a block:
 
     <!-- before: COMMANDS -->             what the reader has done before, in the same shell
     <!-- not run: REASON -->              nothing of this block is run
@@ -44,6 +44,8 @@ class Block:
 
 @attrs.frozen
 class File:
+    line: int
+    before: tuple[str, ...]
     name: str
     text: str
 
@@ -59,9 +61,10 @@ def read_page(text: str) -> Iterator[Block | File]:
             content = [line.removeprefix(fence["indent"]) for line in lines[start + 1 : number]]
             title = _TITLE.search(fence["options"])
             if fence["language"] == "console":
-                yield _block(start + 1, content, comments)
+                before, reasons = _markers(start + 1, comments)
+                yield Block(start + 1, before, tuple(_commands(start + 1, content, reasons)))
             elif title:
-                yield File(title[1], "\n".join(content) + "\n")
+                yield File(start + 1, _markers(start + 1, comments)[0], title[1], "\n".join(content) + "\n")
             comments = ""
         elif lines[number].lstrip().startswith("<!--"):
             while "-->" not in lines[number]:
@@ -78,9 +81,10 @@ def _end(lines: Sequence[str], number: int, fence: str) -> int:
     return number
 
 
-def _block(line: int, content: Sequence[str], comments: str) -> Block:
+def _markers(line: int, comments: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the commands before a block, and why commands of it are not run, by the word that they contain."""
     before: list[str] = []
-    reasons: dict[str, str] = {}  # words of a command -> why it is not run
+    reasons: dict[str, str] = {}
     for comment in re.findall(r"<!--(.*?)-->", comments, re.DOTALL):
         if not (marker := _MARKER.fullmatch(comment.strip())):
             raise ValueError(f"line {line}: unknown marker {comment.strip()!r}")
@@ -88,7 +92,7 @@ def _block(line: int, content: Sequence[str], comments: str) -> Block:
             before += marker["value"].splitlines()
         else:
             reasons |= {word.strip(): marker["value"] for word in (marker["words"] or "").split(",")}
-    return Block(line, tuple(before), tuple(_commands(line, content, reasons)))
+    return tuple(before), reasons
 
 
 def _commands(line: int, content: Sequence[str], reasons: Mapping[str, str]) -> Iterator[Command]:

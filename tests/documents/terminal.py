@@ -20,11 +20,12 @@ from pathlib import Path
 import attrs
 
 CTRL_C = b"\x03"
-QUIET = 3.0  # s without output, after which a reader has seen what a command shows
+READING = 2.0  # s that a reader looks at what a command shows before she ends it
 _MARK = "\x1e"  # around the exit status, in the prompt
 _PROMPT = re.compile(f"{_MARK}(\\d+){_MARK}$")
+_MOVE = re.compile(r"\r(?!\n)|\x1b\[[0-9;]*[A-HJKf]")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[=>]|\r")
-_QUESTION = re.compile(r"\[y/N\]:? $")
+_QUESTION = re.compile(r"\[y/N\]:? (?:\x1b\[[0-9;]*m)*$")
 
 
 @attrs.frozen
@@ -41,25 +42,25 @@ class Terminal:
     def run(self, command: str, limit: float, is_seen: Callable[[str], bool] | None = None) -> Result:
         """Type a command, answer its questions with yes, and return when it has ended.
 
-        With `is_seen`, a command that has shown all that this looks for, and is quiet for a moment, is ended by Ctrl-C.
+        With `is_seen`, a command that goes on after it has shown all that this looks for is ended by Ctrl-C.
         """
         if command:
             os.write(self.descriptor, f"{command}\n".encode())
-        output, begin = "", time.monotonic()
-        last = begin
+        output, begin, seen = "", time.monotonic(), None
         while (now := time.monotonic()) - begin < limit:
             if select.select([self.descriptor], [], [], 0.1)[0]:
                 output += os.read(self.descriptor, 1 << 16).decode(errors="replace")
-                last = time.monotonic()
                 if prompt := _PROMPT.search(output):
-                    return Result(_CONTROL.sub("", output[: prompt.start()]), int(prompt[1]))
-                if _QUESTION.search(_CONTROL.sub("", output)):
+                    return Result(_plain(output[: prompt.start()]), int(prompt[1]))
+                if _QUESTION.search(output):
                     os.write(self.descriptor, b"y\n")
                     output += "y\n"
-            elif is_seen is not None and now - last > QUIET and is_seen(_CONTROL.sub("", output)):
+            if seen is None and is_seen is not None and is_seen(_plain(output)):
+                seen = now
+            elif seen is not None and now - seen > READING:
                 os.write(self.descriptor, CTRL_C)
-                last = now
-        return Result(_CONTROL.sub("", output), None)
+                seen = now
+        return Result(_plain(output), None)
 
 
 @contextmanager
@@ -87,6 +88,12 @@ def opened(directory: Path, env: Mapping[str, str]) -> Iterator[Terminal]:
                 os.killpg(group, signal.SIGKILL)
         process.wait()
         os.close(ours)
+
+
+def _plain(output: str) -> str:
+    """Return the lines that the terminal has ever shown, without colours and without empty lines."""
+    lines = _CONTROL.sub("", _MOVE.sub("\n", output)).splitlines()
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def _foreground(descriptor: int) -> int:

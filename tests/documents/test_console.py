@@ -28,8 +28,7 @@ READER = ROOT / "tests/programs/reader"
 BIN = Path(sys.executable).parent
 LIMIT = 120.0  # s for one command
 
-FULL = ("README.md", "docs/tutorial.md", "docs/guides/models.md", "docs/guides/embeddings.md", "docs/coming-from/torchrun.md")
-NEEDS_A_CLUSTER = ("docs/errors.md", "docs/guides/team-pages.md")
+FULL = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/guides/models.md", "docs/guides/embeddings.md", "docs/coming-from/torchrun.md")
 PAGES = [
     "README.md",
     *(
@@ -54,14 +53,14 @@ class Reading:
     jobs: list[str] = attrs.field(factory=list)  # the oldest first
 
     def do(self, step: Block | File) -> None:
+        for text in step.before:
+            self._run(Command(step.line, text))
         if isinstance(step, File):
             self._write(step)
             return
-        for text in step.before:
-            self._run(Command(step.line, text))
         for number, command in enumerate(step.commands):
             if not command.why_not:
-                self._run(command, _status(step.commands[number + 1 : number + 2]))
+                self._run(command, _status(command, step.commands[number + 1 : number + 2]))
 
     def _write(self, file: File) -> None:
         if not file.name.startswith("/"):
@@ -98,9 +97,11 @@ class Reading:
         pytest.fail(f"{self.page}:{command.line}: $ {text}\n{what}\nit printed\n{result.output}", pytrace=False)
 
 
-def _status(following: tuple[Command, ...]) -> int:
-    """The exit status that a page says: the one that `echo $?` shows behind the command, else 0."""
-    return int(following[0].expected[0]) if following and following[0].text == "echo $?" else 0
+def _status(command: Command, following: tuple[Command, ...]) -> int:
+    """The exit status that a page says: the one that `echo $?` shows behind the command; 2 for an error of `tm`; else 0."""
+    if following and following[0].text == "echo $?":
+        return int(following[0].expected[0])
+    return 2 if any(line.startswith("error: ") for line in command.expected) else 0
 
 
 @pytest.fixture
@@ -122,6 +123,7 @@ def reader(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     env = {name: value for name, value in os.environ.items() if name not in outer and not name.startswith("XDG_")}
     path = f"{BIN}{os.pathsep}{env['PATH']}"
     env |= {"HOME": str(place), "USER": "ada", "LOGNAME": "ada", "PATH": path, "TERM": "xterm", "BROWSER": "true"}
+    env["VIRTUAL_ENV_DISABLE_PROMPT"] = "1"
     try:
         yield env
     finally:
@@ -132,10 +134,8 @@ def _end_jobs(env: dict[str, str]) -> None:
     def tm(*words: str) -> str:
         return subprocess.run(["tm", *words], env=env, capture_output=True, text=True, timeout=LIMIT, check=False).stdout
 
-    running = json.loads(tm("list", "--running", "--json") or "[]")
-    for job in running:
-        tm("kill", job["job"], "--force")
-        tm("wait", job["job"])
+    for job in json.loads(tm("list", "--running", "--json")):
+        tm("kill", job["id"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()
+    signal.signal(signal.SIGUSR1, lambda *_: print("asked by a signal", flush=True))
     print(f"rank {RANK} of {WORLD}", flush=True)
     done = Path("ckpt/epoch")
     done.parent.mkdir(exist_ok=True)
