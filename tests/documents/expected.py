@@ -1,7 +1,7 @@
 """Compare what a page shows with what a command printed.
 
 Figures differ from run to run: the letters of a job's id, durations, decimal fractions, numbers of four or more digits (ports, processes),
-and the count behind `epoch`, `step` and `set`. Each may have another value; all other words must be the same.
+the count behind `epoch`, `step` and `set`, and the names of the user and the machine. Each may have another value; all other words must be the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _LOOSE = (
     (r"(?<=-)[a-z0-9]{6}\b", r"[a-z0-9]{6}"),
     (r"(?<![\d.])\d+\.\d+(?![\d.])", r"\d+(?:\.\d+)?(?:e-?\d+)?"),
     (r"\d{4,}", r"\d+"),
+    (r"(?<=\bby user )[\w.-]+", r"[\w.-]+"),
     (r"(?<=local://)[\w.-]+", r"[\w.-]+"),
     (r"(?<=\bepoch )\d+|(?<=\bstep )\d+|(?<=\bset )\d+", r"\d+"),
     (r"\d+ of \d+ free", r"\d+ of \d+ free"),

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 READER = ROOT / "tests/programs/reader"
 BIN = Path(sys.executable).parent
 LIMIT = 120.0  # s for one command
+SHOWN = 30  # lines at the beginning and at the end of the output in a failure
 
 FULL = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/guides/models.md", "docs/guides/embeddings.md", "docs/coming-from/torchrun.md")
 PAGES = [
@@ -38,7 +40,7 @@ PAGES = [
     ),
 ]
 # What runs until the reader has seen enough of it.
-WATCHES = re.compile(r"\btm (ui|top|attach|chaos|tensorboard)\b|\btm (logs|events) .*-f\b|\btm .*--(follow|every)\b|^ask -N")
+WATCHES = re.compile(r"\btm (ui|top|attach|retry|chaos|tensorboard)\b|\btm (logs|events) .*-f\b|\btm .*--(follow|every)\b|^ask -N")
 ID = re.compile(r"\b([a-z][a-z0-9]*(?:-[a-z0-9]+)*)-(?=[a-z]*\d)([a-z0-9]{6})\b")
 
 
@@ -73,7 +75,9 @@ class Reading:
         seen: Callable[[str], bool] | None = None
         if is_watch:
             seen = lambda output: bool(output.strip()) and not missing(command.expected, output, {})  # noqa: E731
+        begin = time.monotonic()
         result = self.terminal.run(text, LIMIT, seen)
+        print(f"{time.monotonic() - begin:6.1f} s  $ {text}")
         self._note_jobs()
         if result.status not in ((0, 130) if is_watch else (status,)):
             self._fail(command, text, f"exit status {result.status}, not {status}", result)
@@ -94,7 +98,11 @@ class Reading:
         self.jobs += sorted(found, key=lambda job: found[job])
 
     def _fail(self, command: Command, text: str, what: str, result: Result) -> None:
-        pytest.fail(f"{self.page}:{command.line}: $ {text}\n{what}\nit printed\n{result.output}", pytrace=False)
+        lines = result.output.splitlines()
+        if len(lines) > 2 * SHOWN:
+            lines[SHOWN:-SHOWN] = ["..."]
+        output = "\n".join(lines)
+        pytest.fail(f"{self.page}:{command.line}: $ {text}\n{what}\nit printed\n{output}", pytrace=False)
 
 
 def _status(command: Command, following: tuple[Command, ...]) -> int:
