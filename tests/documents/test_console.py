@@ -1,6 +1,6 @@
 """The console blocks of the documents are true: each page is typed into a terminal, word by word, and shows what it says.
 
-A reader called ada has a clone of the repository in ~/trainmaster, and programs of her own in ~/digits, where each page begins
+A reader called ada has a clone of the repository in ~/src/trainmaster, and programs of her own in ~/digits, where each page begins
 (tests/programs/reader). `JOB` is the newest job of the page. page.py says how a page names what cannot be run.
 """
 
@@ -19,7 +19,6 @@ from pathlib import Path
 import attrs
 import pytest
 from conftest import Home
-
 from documents.expected import missing
 from documents.page import Block, Command, File, read_page
 from documents.terminal import Result, Terminal, opened
@@ -30,17 +29,28 @@ BIN = Path(sys.executable).parent
 LIMIT = 120.0  # s for one command
 SHOWN = 30  # lines at the beginning and at the end of the output in a failure
 
-FULL = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/guides/models.md", "docs/guides/embeddings.md", "docs/coming-from/torchrun.md")
+FULL = (
+    "README.md",
+    "docs/index.md",
+    "docs/tutorial.md",
+    "docs/guides/models.md",
+    "docs/guides/embeddings.md",
+    "docs/coming-from/torchrun.md",
+)
 PAGES = [
     "README.md",
     *(
         str(page.relative_to(ROOT))
-        for page in sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/guides/*.md"), ROOT / "docs/coming-from/torchrun.md"])
+        for page in sorted(
+            [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/guides/*.md"), ROOT / "docs/coming-from/torchrun.md"]
+        )
         if "```console" in page.read_text()
     ),
 ]
-# What runs until the reader has seen enough of it.
-WATCHES = re.compile(r"\btm (ui|top|attach|retry|chaos|tensorboard)\b|\btm (logs|events) .*-f\b|\btm .*--(follow|every)\b|^ask -N")
+# What runs until the reader has seen enough of it, or until `grep -m` has.
+WATCHES = re.compile(
+    r"^(?!.*grep -m).*(\btm (ui|top|attach|retry|chaos|tensorboard)\b|\btm (logs|events) .*-f\b|\btm .*--(follow|every)\b|ask -N)"
+)
 ID = re.compile(r"\b([a-z][a-z0-9]*(?:-[a-z0-9]+)*)-(?=[a-z]*\d)([a-z0-9]{6})\b")
 
 
@@ -87,7 +97,9 @@ class Reading:
     def _filled(self, text: str) -> str:
         for shown, here in self.values.items():
             text = re.sub(rf"(?<![a-z0-9]){shown}\b", here, text)
-        text = ID.sub(lambda match: match[0] if match[0] in self.jobs else self._newest(match[1] + "-") or match[0], text)
+        text = ID.sub(
+            lambda match: match[0] if match[0] in self.jobs else self._newest(match[1] + "-") or match[0], text
+        )
         return re.sub(r"(?<![\w$])JOB\b", self._newest() or "JOB", text)
 
     def _newest(self, prefix: str = "") -> str:
@@ -120,10 +132,12 @@ def reader(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     home.state.mkdir(exist_ok=True)
     (place / ".local/state/trainmaster").symlink_to(home.state)
     shutil.copytree(READER, place / "digits")
-    clone = place / "trainmaster"
-    clone.mkdir()
+    clone = place / "src/trainmaster"
+    clone.mkdir(parents=True)
     for entry in ROOT.iterdir():
-        if entry.name not in (".git", "examples"):
+        if entry.is_file():
+            shutil.copy2(entry, clone)
+        elif entry.name not in (".git", "examples"):
             (clone / entry.name).symlink_to(entry)
     kept = shutil.ignore_patterns("data", "out", "ckpt", "model", "__pycache__")
     shutil.copytree(ROOT / "examples", clone / "examples", ignore=kept)
@@ -140,14 +154,20 @@ def reader(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def _end_jobs(env: dict[str, str]) -> None:
     def tm(*words: str) -> str:
-        return subprocess.run(["tm", *words], env=env, capture_output=True, text=True, timeout=LIMIT, check=False).stdout
+        return subprocess.run(
+            ["tm", *words], env=env, capture_output=True, text=True, timeout=LIMIT, check=False
+        ).stdout
 
     for job in json.loads(tm("list", "--running", "--json")):
         tm("kill", job["id"])
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.full, pytest.mark.needs("frameworks")] if page in FULL else []) for page in PAGES]
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.full, pytest.mark.needs("frameworks")] if page in FULL else [])
+        for page in PAGES
+    ],
 )
 def test_a_page_shows_what_happens(
     page: str, reader: dict[str, str], home: Home, record_property: Callable[[str, object], None]
