@@ -1,7 +1,8 @@
 """Compare what a page shows with what a command printed.
 
-Figures differ from run to run: the letters of a job's id, durations, decimal fractions, numbers of four or more digits (ports, processes),
-the count behind `epoch`, `step` and `set`, and the names of the user and the machine. Each may have another value; all other words must be the same.
+Figures differ from run to run. Each of these may have another value, and all other words must be the same: the letters of a job's id,
+durations, decimal fractions, numbers of four or more digits (ports, processes), the number behind `epoch`, `step` and `set`, and the names
+of the user and the machine.
 """
 
 from __future__ import annotations
