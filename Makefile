@@ -3,6 +3,7 @@
 #   make demo        two workers train a model on handwritten digits
 #   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: those and an hour of faults
 #   make check       format, lint, types, layers, documents
+#   make release     wheel and sdist in dist/, checked
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,6 +16,9 @@ PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 SHORT_PARALLEL := -n $(shell cores=$$(nproc); echo $$(( cores < 4 ? 2 * cores : 8 ))) --dist loadgroup
 # Tests of what the code looks like, which `make check` runs, and `make test` does not run again.
 CHECKS := tests/unit/test_imports.py tests/unit/test_house.py
+SCRIPTS := src/trainmaster/web/pages/static/vendor
+NOT_CHECKS := $(addprefix --ignore=,$(CHECKS))
+ALONE := tests/unit tests/simulation
 STARTED := $(shell date +%s)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -24,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench release clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -41,10 +45,10 @@ $(UV): constraints/uv.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints/uv.txt; \
 	touch $@; $(call took,environment)
 
-$(VENV)/.dev: $(UV) pyproject.toml tests/netns_engine/pyproject.toml constraints/dev.txt constraints/frameworks.txt
-	@start=$$(date +%s); $(INSTALL) -e '.[dev]' -e tests/netns_engine; touch $@; $(call took,trainmaster and its tools)
+$(VENV)/.dev: $(UV) pyproject.toml tests/netns_engine/pyproject.toml tests/ring_framework/pyproject.toml constraints/dev.txt constraints/frameworks.txt
+	@start=$$(date +%s); $(INSTALL) -e '.[dev]' -e tests/netns_engine -e tests/ring_framework; touch $@; $(call took,trainmaster and its tools)
 
-$(VENV)/.pytorch: $(VENV)/.dev
+$(VENV)/.pytorch: $(UV) pyproject.toml constraints/dev.txt constraints/frameworks.txt
 	@start=$$(date +%s); $(INSTALL) -e '.[pytorch,examples]'; touch $@; $(call took,pytorch and scikit-learn)
 
 $(VENV)/.tensorflow: $(VENV)/.pytorch
@@ -77,19 +81,29 @@ spark: packages $(VENV)/spark-3.5/.installed $(VENV)/spark-4/.installed
 java: setup
 	@$(BIN)/python tools/formats
 
-demo: setup $(VENV)/.pytorch
+# It installs what a user needs, not the tools of `make setup`.
+demo: $(VENV)/.pytorch
+	@$(BIN)/python tools/pages $(SCRIPTS)
 	$(BIN)/python examples/digits/data.py
 	$(BIN)/tm run examples/digits/job.yaml
 	@echo; find examples/digits/out -type f | sort | xargs ls -l
 	@echo; $(BIN)/tm list -n 5
 	@echo; echo 'Next: . $(VENV)/bin/activate, which puts tm on your path, then docs/tutorial.md'
 
+# For newcomers: no Java, cluster, browser or framework is needed; tests that need one are listed as not run.
 unit: setup
-	$(PYTEST) tests/unit
+	$(PYTEST) $(SHORT_PARALLEL) tests/unit
 
-test: frameworks s3server hadoop kubernetes spark
+# Where Kubernetes has still to be built, which takes long, the tests that need no cluster run before it.
+test: frameworks s3server hadoop spark
 	@echo "set up: $$(( $$(date +%s) - $(STARTED) )) s"
-	$(PYTEST) $(SHORT_PARALLEL) $(addprefix --ignore=,$(CHECKS)) tests
+	@status=0; begun=; \
+	if ! $(BIN)/python -c 'import sys; from trainmaster.clusters.kubernetes import binaries; sys.exit(not binaries.there())'; then \
+	  $(PYTEST) $(SHORT_PARALLEL) $(NOT_CHECKS) $(ALONE) || status=$$?; begun=1; \
+	fi; \
+	tools/kubernetes; \
+	$(PYTEST) $(SHORT_PARALLEL) $(NOT_CHECKS) $${begun:+$(addprefix --ignore=,$(ALONE))} tests || status=$$?; \
+	exit $$status
 
 # FULL_ARGS: .ci/run chooses some of them.
 test-full: test
@@ -150,5 +164,12 @@ versions: $(VENV)/versions-lowest-direct/.installed $(VENV)/versions-highest/.in
 bench: frameworks peers spark
 	$(BIN)/python benchmarks/run.py
 
+# The wheel, the sdist, their checksums and the list of what the wheel installs, in dist/. Nothing is published.
+release: setup java $(VENV)/.release
+	@tools/release
+
+$(VENV)/.release: $(VENV)/.dev
+	@start=$$(date +%s); $(INSTALL) -e '.[release]'; touch $@; $(call took,tools of a release)
+
 clean:
-	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache src/trainmaster/web/pages/static/vendor
+	rm -rf $(VENV) site build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache $(SCRIPTS)

@@ -248,7 +248,8 @@ def ours(count: int, runs: int, environ: Mapping[str, str]) -> Outcome:
         job = {"name": "elastic", "framework": "pytorch", "roles": {"worker": role}}
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML
         process = subprocess.Popen(
-            [figures.TM, "run", "job.yaml"], env=dict(environ), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [figures.TM, "run", "job.yaml"], env={"CUDA_VISIBLE_DEVICES": "0", **environ},  # all ranks use one GPU
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:

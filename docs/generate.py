@@ -56,7 +56,7 @@ SHAPES = {
     "positive count": "a whole number, 1 or more",
     "positive number": "a number above 0",
     "positive size": "a size of at least `1MiB`",
-    "processes": "a whole number, 1 or more; or `per-gpu`",
+    "processes": "a whole number, 1 or more; or `gpu`, also written `per-gpu`",
     "relative path": "a path below the working directory, without `..`",
     "path or URL": "a path below the working directory, an absolute one, or a URL",
     "replicas": "a number, or `{min: 2, max: 8}`",
@@ -81,7 +81,13 @@ def job() -> str:
     """Every key of the job file."""
     from trainmaster.core.spec.job import INPUT_KEYS, Job, keys
 
-    parts = ["# The job file", (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.", ""]
+    parts = [
+        "# The job file",
+        (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.",
+        "",
+        "[A file with every key](../whole-job.yaml) has a comment at each. `tm schema` prints the JSON Schema, for editors and CI.",
+        "",
+    ]
     sections: dict[str, list[Any]] = {}
     for key in keys():
         sections.setdefault(key.path.rpartition(".")[0], []).append(key)
@@ -140,7 +146,7 @@ def variables() -> str:
         return table(("variable", "meaning", "example"), rows)
 
     parts = ["# Variables of a program", "", "Set whatever the framework:", "", shown(VARIABLES), ""]
-    for name in frameworks.names():
+    for name in sorted(frameworks.built_in()):
         framework = frameworks.load(name)
         parts += [f"## {code(name)}", "", inspect.getdoc(framework) or "", ""]
         if own := getattr(framework, "VARIABLES", ()):

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -118,6 +119,12 @@ def need_network_namespaces() -> None:
     command = ["unshare", "--net", "ip", "link", "add", "br0", "type", "bridge"]
     if subprocess.run(command, capture_output=True, check=False).returncode != 0:
         not_run("no network namespace with a bridge can be made here", AS_ROOT)
+
+
+def need_frameworks(*modules: str) -> None:
+    """End the present test as one that has not run, where one of these modules is not installed."""
+    if missing := [module for module in modules if find_spec(module) is None]:
+        not_run(f"not installed: {', '.join(missing)}", "make frameworks")
 
 
 def not_run_tests(reports: Iterable[pytest.TestReport]) -> Mapping[str, list[str]]:

@@ -57,6 +57,7 @@ REACH: Sequence[tuple[str, str, str]] = (
     (r"tests/(kubernetes|conformance/kubernetes_engine)\.py|tools/kubernetes", NO_TEST, ON_KUBERNETES),
     (r"tests/spark\.py|constraints/spark", NO_TEST, ON_SPARK),
     (r"tests/(netns_engine/|conformance/netns_engine\.py)", r"\[netns", NO_TEST),
+    (r"tests/ring_framework/", NO_TEST, NO_TEST),  # none of its tests is full
     (r"tests/s3\.py|tools/s3server", r"test_stores|test_storage", ON_KUBERNETES),
     (r"tests/postgres\.py", NO_TEST, NO_TEST),  # none of its tests is full
     (r"examples/", r"test_digits|tests/frameworks/", NO_TEST),

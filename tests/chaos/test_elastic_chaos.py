@@ -139,6 +139,7 @@ def test_the_command_tells_its_seed_and_what_it_did_and_stops_with_the_job(engin
         (("--fault", "earthquake"), "there is no fault earthquake"),
         (("--fault", "fill-disk"), "the machine's disk is never filled"),
         (("--fault", "cut", "--lasting", "2h"), "at most 3600 s: 7200"),
+        (("--fault", "scale"), "has a size that may change"),
     ],
 )
 def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], words: str) -> None:
@@ -147,6 +148,8 @@ def test_what_it_cannot_do_is_refused(engine: Local, options: tuple[str, ...], w
     refusal = engine.tm("chaos", job.id, *options)
     assert (refusal.returncode, words in refusal.stderr) == (2, True), refusal.stderr
     assert refusal.stderr.count("error:") == 1
+    listed = json.loads(engine.tm("chaos", job.id, "--list", "--json").stdout)
+    assert set(listed) == set(FAULTS) - {"fill-disk", "scale"}
 
 
 @pytest.mark.parametrize(("seconds", "attempt"), [("1s", 1), pytest.param("60s", 2, marks=pytest.mark.full)])

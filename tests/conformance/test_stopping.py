@@ -83,10 +83,16 @@ if os.fork() == 0:  # a worker of the program
         time.sleep(0.05)
 runpy.run_path("saves.py")
 """
+SLOW = """
+import sys, time
+for line in sys.stdin:
+    time.sleep(0.5)
+    print(line, end="", flush=True)
+"""
 SYSTEM = f"import os; os.system('{sys.executable} -u saves.py'); print('after')"
 PROGRAMS = {
     "saves.py": SAVES, "launches.py": LAUNCHES, "spawns.py": SPAWNS, "polls.py": POLLS, "reads.py": READS, "blocks.py": BLOCKS,
-    "forks.py": FORKS, "system.py": SYSTEM,
+    "forks.py": FORKS, "system.py": SYSTEM, "slow.py": SLOW,
 }  # fmt: skip
 PYTHON = f"{sys.executable} -u saves.py"
 COMMANDS: dict[str, str | list[str]] = {
@@ -95,6 +101,9 @@ COMMANDS: dict[str, str | list[str]] = {
     "bash": ["bash", "-c", f"{PYTHON}; echo after"],
     "pipe": f"set -e; {PYTHON} | tee log; echo after",
     "bash-pipe": ["bash", "-c", f"set -e; {PYTHON} | tee log; echo after"],
+    "slow-pipe": f"{PYTHON} | {sys.executable} slow.py | cat; echo after",
+    "grouped": f"({PYTHON}; echo next) | {sys.executable} slow.py; echo after",
+    "substituted": ["bash", "-c", f"exec {PYTHON} > >({sys.executable} slow.py)"],
     "beside": f"sleep 1000 & {PYTHON}; echo after",
     "background": f"{PYTHON} & wait; echo after",
     "launcher": [sys.executable, "launches.py"],
@@ -132,6 +141,14 @@ def test_a_program_has_its_grace_however_it_was_started(engine: Engine, form: st
     assert engine.tm("kill", job.id).returncode == 0
     assert job.end()["state"] == "killed"
     assert job.lines() == ["ready", "asked", "saved"]
+
+
+@pytest.mark.needs("logs-of-the-stopped", "local-master")
+def test_what_a_program_prints_last_is_read_by_a_process_that_outlives_it(engine: Engine) -> None:
+    engine.write("slow.py", SLOW)
+    job = engine.submit(workers(["bash", "-c", f"seq 3 > >({sys.executable} slow.py); echo over"]))
+    job.succeeded()
+    assert sorted(job.lines()) == ["1", "2", "3", "over"]
 
 
 @pytest.mark.needs("logs-of-the-stopped", "local-master")

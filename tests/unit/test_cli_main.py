@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -72,7 +73,7 @@ def test_help_costs_little_more_than_python() -> None:
 def test_every_command_can_say_json_and_is_described(command: str) -> None:
     text = tm(command, "--help").stdout
     assert len(text.splitlines()[2].strip()) > 10
-    assert "--json" in text or command in ("completion", "top", "ui")
+    assert "--json" in text
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,37 @@ def test_every_command_can_say_json_and_is_described(command: str) -> None:
 )
 def test_what_is_forked_ahead_is_for_a_job_of_its_engine(line: str, engine: str) -> None:
     assert submits(line.split()) == engine
+
+
+def test_what_is_forked_ahead_is_for_the_engine_of_the_settings(tmp_path, monkeypatch) -> None:
+    (tmp_path / "site.yaml").write_text("timeouts: {job: 1h}\nengine: kubernetes  # ours\n")
+    monkeypatch.setenv("TRAINMASTER_SITE", str(tmp_path / "site.yaml"))
+    lines = ["run job.yaml", "submit --xlearning -- true", "run --engine local -- x", "list"]
+    assert [submits(line.split()) for line in lines] == ["kubernetes", "kubernetes", "local", ""]
+    monkeypatch.setenv("TRAINMASTER_SET_ENGINE", "spark")
+    assert submits(["run", "job.yaml"]) == "spark"
+
+
+@pytest.mark.parametrize("site", ["engine: yarn", "{engine: yarn}"])
+def test_commands_without_an_engine_have_that_of_the_settings(home, tmp_path, site: str) -> None:
+    (tmp_path / "site.yaml").write_text(site)
+    environ = {"TRAINMASTER_SITE": str(tmp_path / "site.yaml"), "HADOOP_CONF_DIR": str(tmp_path / "none")}
+    for line in (["run", "--", "true"], ["submit", "--", "true"], ["cluster", "show"]):
+        done = tm(*line, **environ)
+        assert (done.returncode, "[hadoop-conf]" in done.stderr) == (2, True), done.stderr
+    done = tm("list", **environ)
+    assert done.stdout.startswith("no jobs yet")
+    assert done.stderr.startswith("without jobs of yarn that other machines submitted:")
+    assert tm("run", "--engine", "local", "--", "echo", "here", **environ).stdout == "here\n"
+    assert tm("run", "--", "echo", "here", **environ, TRAINMASTER_SET_ENGINE="local").stdout == "here\n"
+
+
+def test_a_job_of_this_machine_has_the_defaults_of_its_site(home, tmp_path) -> None:
+    (tmp_path / "site.yaml").write_text("defaults: {env: {WHOSE: site, ALSO: site}}")
+    show = ("sh", "-c", "echo $WHOSE $ALSO")
+    environ = {"TRAINMASTER_SITE": str(tmp_path / "site.yaml")}
+    assert tm("run", "--env", "WHOSE=mine", "--", *show, **environ).stdout == "mine site\n"
+    assert "env: {WHOSE: site, ALSO: site}" in tm("run", "--dry-run", "--", *show, **environ).stdout
 
 
 @pytest.mark.parametrize(
@@ -213,6 +245,20 @@ def test_an_error_is_json_too_where_json_is_wanted() -> None:
     }  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no job nothing")
+
+
+def test_the_name_of_an_error_or_of_a_reason_is_explained(home) -> None:
+    name = re.search(r"\[([a-z-]+)\]", tm("status", "nothing").stderr)
+    assert name
+    assert tm("explain", name[1]).stdout.startswith("No job has that id, name or beginning. ")
+    assert "What to do: raise timeouts.stall" in tm("explain", "stalled").stdout
+    assert json.loads(tm("explain", "stalled", "--json").stdout)["name"] == "stalled"
+    assert tm("explain", "nonsense").returncode == 2
+
+
+def test_jobs_that_run_are_json_in_top(home) -> None:
+    done = tm("top", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
 def test_a_fault_of_ours_carries_its_traceback(home) -> None:

@@ -113,7 +113,7 @@ def test_a_machine_without_spark_is_told_how_to_get_it(tmp_path: Path, monkeypat
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(BadInput, match="and the package pyspark is not installed") as refused:
         spark.find_home()
-    assert "pip install 'trainmaster[spark]', or set SPARK_HOME" in refused.value.mend
+    assert "pip install '.[spark]'; or set SPARK_HOME" in refused.value.mend
 
 
 def test_java_is_missing_or_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ OVERWRITTEN = {"overwritten": lambda content: b"\xff" * len(content)}  # no text
 VERBS = (
     "list", "status JOB", "logs JOB", "events JOB", "attach JOB", "wait JOB", "audit JOB", "export JOB exported", "kill JOB", "save JOB",
     "scale JOB worker=2", "dump JOB worker:0", "retry --detach=leave JOB", "prune --keep 1 --dry-run",
-    "submit --idempotency-key once other.yaml", "remove --yes JOB",
+    "submit --idempotency-key once other.yaml", "remove JOB",
 )  # fmt: skip
 FILES = {  # of an ended job: what must be said, by the verbs that cannot go on
     "job.json": {},

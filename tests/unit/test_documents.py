@@ -15,7 +15,7 @@ import yaml
 
 from trainmaster.cli.tm import COMMANDS, tm
 from trainmaster.core.errors import BadInput
-from trainmaster.core.spec.reading import job_from
+from trainmaster.core.spec.reading import OF_SETTINGS, check_role, job_from
 from trainmaster.integrations.dialect import parsed
 
 ROOT = Path(__file__).parents[2]
@@ -71,12 +71,14 @@ def test_programs_compile(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_parts_of_job_files_are_read(page: Path) -> None:
-    """A block shows some keys of a job; where one line stands for each of several ways, each is read."""
+    """A block shows some keys of a job or of settings; where one line stands for each of several ways, each is read."""
     for block in blocks(page, "yaml"):
         keys = [line.partition(":")[0] for line in block.splitlines() if re.match(r"\w+:", line)]
         parts = [block] if len(keys) == len(set(keys)) else block.splitlines()
         for part in parts:
             told = yaml.safe_load(part)
+            settings = {key: told.pop(key) for key in OF_SETTINGS if key in told}
+            check_role(settings.get("defaults", {}), {}, ("defaults",))
             roles = {"worker": "true", "chief": "true"} if "roles" not in told else {}
             try:
                 job_from({"roles": {role: {"command": command} for role, command in roles.items()}} | told)

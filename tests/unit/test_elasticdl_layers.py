@@ -12,6 +12,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import need_frameworks
 
 from trainmaster.elasticdl import fingerprints
 
@@ -42,6 +43,7 @@ pytestmark = pytest.mark.xdist_group("elasticdl-layers")  # the fixtures are mad
 
 
 def outcome(backend: str, directory: Path) -> dict[str, Any]:
+    need_frameworks("keras", backend)
     command = [sys.executable, PROGRAM, backend, directory]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, done.stderr

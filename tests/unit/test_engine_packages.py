@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster import plugins
 from trainmaster.client.jobs import doctor
 from trainmaster.client.jobs.handles import engine_of_application
 from trainmaster.core.errors import BadInput
@@ -35,7 +36,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         metadata = tmp_path / f"{module}-1.2.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.2\n")
-        (metadata / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {module}:ENGINE\n")
+        (metadata / "entry_points.txt").write_text(f"[{plugins.ENGINES}]\n{name} = {module}:ENGINE\n")
         return name
 
     return installed
@@ -91,8 +92,8 @@ def test_the_documents_begin_with_an_engine_that_can_be_made(tmp_path: Path, mon
         (tmp_path / name).write_text(block)
     (tmp_path / "trainmaster_toy-0.1.dist-info").mkdir()
     project = tomllib.loads(blocks["pyproject.toml"])["project"]
-    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][registry.GROUP].items())
+    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][plugins.ENGINES].items())
     (tmp_path / "trainmaster_toy-0.1.dist-info/METADATA").write_text("Name: trainmaster-toy\nVersion: 0.1\n")
-    (tmp_path / "trainmaster_toy-0.1.dist-info/entry_points.txt").write_text(f"[{registry.GROUP}]\n{points}")
+    (tmp_path / "trainmaster_toy-0.1.dist-info/entry_points.txt").write_text(f"[{plugins.ENGINES}]\n{points}")
     with pytest.raises(BadInput, match="the toy engine cannot keep jobs yet"):
         registry.client_side("toy").store()

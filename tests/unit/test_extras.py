@@ -6,8 +6,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from trainmaster.engines.runtime_archive import DISTRIBUTIONS
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -24,7 +22,13 @@ def packages(extra: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("engine", ["yarn", "spark"])
-def test_an_engine_s_extra_brings_what_its_containers_need(engine: str) -> None:
+def test_each_extra_of_users_has_one_line_in_the_page_about_installing() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| .* \| `pip install '\.\[(\w+)\]'`", page, re.MULTILINE)
+    assert sorted(rows) == sorted(EXTRAS.keys() - {"dev", "docs", "examples", "release"})
+
+
+def test_an_engine_s_extra_brings_what_its_containers_need() -> None:
     optional = {name for extra in EXTRAS for name in packages(extra)}
-    assert optional & set(DISTRIBUTIONS) <= packages(engine)
+    for engine in ("yarn", "spark"):
+        assert optional & set(DISTRIBUTIONS) <= packages(engine)

@@ -12,6 +12,7 @@ import pytest
 
 import trainmaster
 from trainmaster.engines import registry
+from trainmaster.words.explained import explained
 
 SOURCE = Path(trainmaster.__file__).parent
 ROOT = SOURCE.parent.parent
@@ -104,6 +105,7 @@ def test_every_anchor_has_its_section() -> None:
     used = {anchor for path in MODULES for anchor in anchors(path)}
     sections = set(re.findall(r"^### .*\{ ?#([\w-]+) ?\}$", (ROOT / "docs/errors.md").read_text(), re.MULTILINE))
     assert sorted(used - sections) == [], "without a section in docs/errors.md"
+    assert [name for name in sections if not explained(name)] == []
 
 
 def test_files_name_no_place_of_a_single_machine() -> None:

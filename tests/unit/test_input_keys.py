@@ -55,7 +55,7 @@ def test_keys_that_act_are_taken_and_a_dry_run_shows_no_other(tmp_path: Path, ho
     acting = [key for key in INPUT_KEYS[way] if key not in ("options", "key")]
     words = [word for key in acting for word in ("--set", f"inputs.d.{key}={SET[key]}")]
     role = ["--set", "roles.worker.workdir=copy", "--set", "roles.worker.restart.scope=never"]
-    done = tm("run", "--dry-run", "--input", f"d:{way}=data", *words, *role, "--", "true", cwd=tmp_path)
+    done = tm("run", "--dry-run", "--all", "--input", f"d:{way}=data", *words, *role, "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     shown = done.stdout.partition("\ninputs:\n  d:\n")[2].partition("\noutputs:")[0]
     keys = {line.strip().partition(":")[0] for line in shown.splitlines() if line.startswith("    ") and line[4] != " "}

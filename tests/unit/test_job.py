@@ -269,7 +269,7 @@ def test_memory_asked_for_beside_the_programs(memory: str, overhead: int) -> Non
         ({"replicas": 200_000},
          "the job has 200,000 tasks, and at most 100,000 are possible\n  roles.worker.replicas: 200000\n  lower it"),
         ({"processes": "all"},
-         "roles.worker.processes: expected a whole number, 1 or more, or per-gpu\n  roles.worker.processes: all"),
+         "roles.worker.processes: expected a whole number, 1 or more, or gpu\n  roles.worker.processes: all"),
         ({"restart": "always"},
          "roles.worker.restart: expected group, task or never\n  roles.worker.restart: always"),
         ({"counts": "maybe"}, "roles.worker.counts: expected true or false\n  roles.worker.counts: maybe"),

@@ -6,10 +6,9 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from gpus import driver
 from local_machine import GIB
 
 from trainmaster.host import machine
@@ -50,60 +49,6 @@ def test_a_group_limits_the_memory_and_a_part_is_reserved(
     assert machine.memory() == GIB - GIB // 20
 
 
-class NVMLError(Exception):
-    pass
-
-
-class NVMLError_NotSupported(NVMLError):
-    pass
-
-
-class Driver(SimpleNamespace):
-    """The part of pynvml that is asked: `ids` by index, `busy` those on which a process computes, `parts` of divided ones.
-
-    Of devices in `lost` it can tell nothing, of those in `mute` not whether something computes on them.
-    """
-
-    NVMLError = NVMLError
-    NVMLError_NotSupported = NVMLError_NotSupported
-    lost: tuple[str, ...] = ()
-    mute: tuple[str, ...] = ()
-    NVML_DEVICE_MIG_ENABLE = 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.ids)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        if self.ids[index] in self.lost:
-            raise NVMLError("GPU is lost")
-        return str(self.ids[index])
-
-    def nvmlDeviceGetUUID(self, device: str) -> str:
-        return device
-
-    def nvmlDeviceGetComputeRunningProcesses(self, device: str) -> list[Any]:
-        if device in self.mute:
-            raise NVMLError_NotSupported
-        return [SimpleNamespace(pid=4711)] if device in self.busy else []
-
-    def nvmlDeviceGetMigMode(self, device: str) -> tuple[int, int]:
-        if device not in self.parts:
-            raise NVMLError("not supported")
-        return 1, 1
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, device: str) -> int:
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: str, index: int) -> str:
-        if index >= len(self.parts[device]):
-            raise NVMLError("not found")
-        return str(self.parts[device][index])
-
-
-def driver(*ids: str, busy: tuple[str, ...] = (), **parts: list[str]) -> Driver:
-    return Driver(ids=ids, busy=busy, parts={name.replace("_", "-"): found for name, found in parts.items()})
-
-
 def test_a_device_with_a_foreign_process_is_taken() -> None:
     found = machine.visible_devices(driver("GPU-a", "GPU-b", busy=("GPU-b",)), None)
     assert found == (("GPU-a", "GPU-b"), frozenset(["GPU-b"]))
@@ -136,9 +81,9 @@ def test_a_driver_that_hangs_is_asked_once_and_not_waited_for_for_ever(monkeypat
         answers.wait(60)
 
     hanging = driver("GPU-a")
-    hanging.nvmlInit, hanging.nvmlShutdown = begin, lambda: None
+    hanging.nvmlInit = begin
     monkeypatch.setitem(sys.modules, "pynvml", hanging)
-    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(machine, "has_driver", lambda: True)
     monkeypatch.setattr(machine, "DRIVER_WITHIN", 0.05)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for _ in range(2):

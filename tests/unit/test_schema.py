@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from trainmaster import frameworks
 from trainmaster.cli.tm import tm
 from trainmaster.client.spec import schema
+from trainmaster.client.spec.flags import FLAGS
 from trainmaster.core.errors import BadInput
+from trainmaster.core.spec.job import keys
 from trainmaster.core.spec.reading import job_from
 from trainmaster.core.spec.shapes import SHAPES
 
@@ -76,3 +80,21 @@ def test_the_command_prints_a_schema() -> None:
     printed = json.loads(CliRunner().invoke(tm, ["schema"]).stdout)
     jsonschema_rs.meta.validate(printed)
     assert printed == schema.schema()
+
+
+def test_the_annotated_file_has_every_key() -> None:
+    """It reads, fits the schema, and leaves out only what excludes another of its keys."""
+    data = yaml.safe_load((ROOT / "docs/whole-job.yaml").read_text())
+    jsonschema_rs.validator_for(schema.schema()).validate(data)
+    job_from(data)
+    text = (ROOT / "docs/whole-job.yaml").read_text()
+    missing = [key.path for key in keys() if not re.search(rf"\b{key.path.rpartition('.')[2]}:", text)]
+    assert missing == []
+
+
+def test_the_frameworks_of_ours_are_named() -> None:
+    (doc,) = (key.doc for key in keys() if key.path == "framework")
+    (flag,) = (flag.doc for flag in FLAGS if flag.dest == "framework")
+    for name in frameworks.built_in():
+        assert name in doc
+        assert name in flag

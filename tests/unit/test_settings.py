@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from trainmaster.client.api import Job as make
 from trainmaster.client.spec.flags import FLAGS, layer
 from trainmaster.client.spec.jobfile import parse
-from trainmaster.client.spec.settings import explain, job, merged, standing
+from trainmaster.client.spec.settings import default_engine, explain, job, merged, standing
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import Environment, Replicas, Restart
 
@@ -225,3 +226,118 @@ def test_secrets_are_covered() -> None:
         "B": "db://me:[redacted]@here",
         "A": "plain",
     }
+
+
+# -- the keys that only settings have --
+
+SITE = """\
+engine: yarn
+defaults:
+  resources: {memory: 4GiB}
+  restart: never
+  env: {HF_HOME: /data, N: 010}
+roles: {worker: {env: {N: 2}}}
+"""
+SERVED = """\
+roles:
+  ps: {command: serve, resources: {memory: 1GiB}, restart: {limit: 5}}
+  worker: {command: train}
+"""
+
+
+@pytest.fixture
+def settings_of(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """A function that writes the files and returns an environment that names them."""
+
+    def written(site: str = "", user: str = "", **variables: str) -> dict[str, str]:
+        (tmp_path / "site.yaml").write_text(site)
+        (tmp_path / "trainmaster").mkdir()
+        (tmp_path / "trainmaster" / "config.yaml").write_text(user)
+        return {"TRAINMASTER_SITE": str(tmp_path / "site.yaml"), "XDG_CONFIG_HOME": str(tmp_path), **variables}
+
+    return written
+
+
+def test_defaults_hold_for_every_role_that_does_not_say_otherwise(
+    tmp_path: Path, settings_of: Callable[..., dict[str, str]]
+) -> None:
+    below = standing(settings_of(SITE, "defaults: {retry_memory: 2}", TRAINMASTER_SET_DEFAULTS__ENV__A="1"))
+    shown = rows(*below, parse(SERVED, "job.yaml"), flags(roles=("ps", "worker"), env=("HF_HOME=/mine",)))
+    site = tmp_path / "site.yaml"
+    assert {key: shown[f"roles.{key}"] for key in (
+        "ps.resources.memory", "ps.restart.scope", "ps.restart.limit", "ps.env.HF_HOME", "ps.env.N", "ps.retry_memory",
+        "worker.resources.memory", "worker.env.N", "worker.env.HF_HOME", "worker.env.A", "worker.resources.cores",
+    )} == {
+        "ps.resources.memory": ("1GiB", "job.yaml line 2"),
+        "ps.restart.scope": ("never", f"{site} line 4"),
+        "ps.restart.limit": ("5", "job.yaml line 2"),
+        "ps.env.HF_HOME": ("/data", f"{site} line 5"),
+        "ps.env.N": ("010", f"{site} line 5"),
+        "ps.retry_memory": ("2.0", f"{tmp_path}/trainmaster/config.yaml line 1"),
+        "worker.resources.memory": ("4GiB", f"{site} line 3"),
+        "worker.env.N": ("2", f"{site} line 6"),
+        "worker.env.HF_HOME": ("/mine", "flag --env"),
+        "worker.env.A": ("1", "variable TRAINMASTER_SET_DEFAULTS__ENV__A"),
+        "worker.resources.cores": ("1.0", "built-in"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("defaults: {restat: 1}", "there is no key 'restat' in defaults\n  defaults.restat: 1   ({} line 1)\n  did you mean restart?"),
+        ("defaults: {resources: {memory: 4}}",
+         "defaults.resources.memory: a size needs a unit: 4MiB or 4GiB?\n  defaults.resources.memory: 4   ({} line 1)"),
+        ("defaults: 4GiB", "defaults: expected keys like command, replicas, processes\n  defaults: 4GiB   ({} line 1)"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_defaults_is_named_where_it_stands(
+    tmp_path: Path, settings_of: Callable[..., dict[str, str]], site: str, message: str
+) -> None:
+    with pytest.raises(BadInput) as error:
+        standing(settings_of(site))
+    assert str(error.value) == message.format(tmp_path / "site.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "mend"), [("engine: yarn", "use --engine NAME"), ("defaults: {}", "set it for each role")]
+)
+def test_a_job_file_has_none_of_them(key: str, mend: str) -> None:
+    with pytest.raises(BadInput, match=rf"job.yaml line 8\)\n  {mend}; .* is a key of your settings"):
+        job([parse(f"{JOB}{key}\n", "job.yaml")])
+
+
+def test_the_default_engine_is_that_of_the_strongest_settings(
+    tmp_path: Path, settings_of: Callable[..., dict[str, str]]
+) -> None:
+    environ = settings_of(SITE)
+    user = tmp_path / "trainmaster" / "config.yaml"
+    chosen = [default_engine("local", environ)]
+    user.write_text("{engine: spark}")
+    chosen.append(default_engine("local", environ))
+    chosen.append(default_engine("local", environ | {"TRAINMASTER_SET_ENGINE": "kubernetes"}))
+    assert chosen == ["yarn", "spark", "kubernetes"]
+    assert default_engine("local", {"TRAINMASTER_SITE": os.devnull, "HOME": str(tmp_path)}) == "local"
+    user.write_text("\nengine: yern\n")
+    with pytest.raises(BadInput) as error:
+        default_engine("local", environ)
+    assert str(error.value).startswith(f"there is no engine 'yern'\n  engine: yern   ({user} line 2)\n")
+
+
+def test_the_example_of_a_site_file_is_one() -> None:
+    """All of its keys are read, and hold; the page on installing shows them."""
+    root = Path(__file__).parents[2]
+    path = root / "examples/site/config.yaml"
+    assert path.read_text().partition("\n\n")[2] in (root / "docs/install.md").read_text()
+    environ = {"TRAINMASTER_SITE": str(path), "HOME": "/nowhere"}
+    assert default_engine("", environ) == "local"
+    shown = rows(*standing(environ), parse(SERVED, "job.yaml"))
+    from_site = {key for key, (_, origin) in shown.items() if origin.startswith(str(path))}
+    assert {
+        "chaos",
+        "pages",
+        "timeouts.stall",
+        "roles.worker.env.HF_HOME",
+        "roles.worker.resources.memory",
+    } <= from_site
+    assert shown["roles.ps.resources.memory"] == ("1GiB", "job.yaml line 2")

@@ -310,7 +310,7 @@ def test_the_audit_finds_what_was_counted_twice_skipped_or_barred() -> None:
     assert "4 of 4 shards counted exactly once, 10 records" in whole.lines()[0]
     assert not audit([done(1, [[0, 3]])], {"train": plain(4)}).complete
     assert "counted a second time" in faults(done(1, [[0, 2]]), done(2, [[1, 3]]))[0]
-    assert "none of the 4" in faults(done(1, [[3, 5]]))[0]
+    assert "not one of the 4" in faults(done(1, [[3, 5]]))[0]
     off = Logged(2, "attempt-written-off", {"task": "w:0", "attempt": 1})
     assert "written off" in faults(done(1, [[0, 2]]), off, done(3, [[2, 3]]))[0]
     assert not faults(done(1, [[0, 2]]), off, done(3, [[2, 3]], attempt=2))

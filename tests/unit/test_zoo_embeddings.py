@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from parts import need_frameworks
 
 from trainmaster.core.spec import quantities
 from trainmaster.ps.specification import TableSpec
@@ -36,6 +37,7 @@ def facts_of(*command: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=pytest.mark.full)])
 def test_layers_of_keras_have_tables(backend: str) -> None:
+    need_frameworks("keras", backend)
     facts = facts_of("embeddings_keras.py", backend)
     names = ["dense", "spec", "sum", "mean", "sqrtn", "masked", "config", "gradient", "loss", "is better", "filled"]
     if backend == "tensorflow":
@@ -64,6 +66,7 @@ def test_layers_of_keras_have_tables(backend: str) -> None:
 
 
 def test_modules_of_pytorch_have_tables() -> None:
+    need_frameworks("torch")
     facts = facts_of("embeddings_torch.py")
     names = ["dense", "sum", "mean", "sqrtn", "offsets", "outputs", "gradients", "is better", "filled", "is plain"]
     assert [name for name in names if facts[name] is not True] == []

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import need_frameworks
 
 from trainmaster.core.errors import BadInput
 from trainmaster.zoo import model_file
@@ -196,6 +197,7 @@ BUILD = """
 
 
 def test_classes_of_keras_and_pytorch_are_models(zoo: Zoo) -> None:
+    need_frameworks("keras", "torch")
     zoo.write(dedent(NETS) + dedent(WHOLE))
     environ = {**os.environ, "KERAS_BACKEND": "torch"}
     command = [sys.executable, "-c", dedent(BUILD), zoo.path, zoo.name]

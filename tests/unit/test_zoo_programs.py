@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parts import need_frameworks
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 LIMIT = 400.0  # s; on a machine with other work
@@ -26,16 +27,19 @@ def outcome(program: str, *arguments: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def with_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    need_frameworks("keras", "tensorflow")
     return outcome("zoo_keras.py", "tensorflow", tmp_path_factory.mktemp("tensorflow"))
 
 
 @pytest.fixture(scope="module")
 def with_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    need_frameworks("keras", "torch")
     return outcome("zoo_keras.py", "torch", tmp_path_factory.mktemp("torch"))
 
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    need_frameworks("torch")
     return outcome("zoo_torch.py", tmp_path_factory.mktemp("module"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import websockets.asyncio.client  # noqa: F401
 
 import trainmaster.agent.watch.watching
-import trainmaster.host.limits
+import trainmaster.host.machine
 import trainmaster.host.ports  # noqa: F401
 from trainmaster.agent.main import run
 

@@ -8,6 +8,12 @@ import sys
 
 def begin() -> None:
     """Run `tm`. An interrupt shows no traceback, even while the code that reports one is imported, or after the status is known."""
+    if sys.platform != "linux":
+        print(
+            "error: trainmaster needs Linux, also to submit to clusters\n  use it in a container or on a machine with Linux",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     _prefer_installed()
     try:
         from trainmaster.cli.main import main

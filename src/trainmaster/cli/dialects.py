@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.options.given import print_json, wants_json
-from trainmaster.cli.remarks import naming_origins
+from trainmaster.cli.remarks import naming_origins, note
 from trainmaster.cli.starting import say_submitted, start
 from trainmaster.cli.watching import watch_to_end
 
@@ -45,9 +45,10 @@ def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, ke
 
 def _submit(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key: str, begun: Any) -> Any:
     """Submit the job that the words describe, or do what else they ask for; return what they were translated to."""
+    from trainmaster.client.spec.settings import default_engine
     from trainmaster.integrations.dialect import ENGINE, Verb, checked, shown
 
-    translation = dialect.translated(words, engine or ENGINE)
+    translation = dialect.translated(words, engine or default_engine(ENGINE))
     if isinstance(translation, Verb):
         _do(translation, dialect)
         return translation
@@ -55,7 +56,7 @@ def _submit(dialect: Any, words: Sequence[str], engine: str, dry_run: bool, key:
     if options.as_json:
         click.get_current_context().find_root().meta["json"] = True
     for text in translation.remarks:
-        click.echo(click.style("note: ", fg="cyan") + text, err=True)
+        note(text)
     with translation.speaking(), naming_origins(translation.described):
         if dry_run or options.dry_run:
             if wants_json():

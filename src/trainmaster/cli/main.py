@@ -86,7 +86,11 @@ def submits(arguments: Sequence[str]) -> str:
     ):
         return ""
     named = " ".join(ours).partition("--engine")[2][1:].partition(" ")[0]
-    return named or (OF_DIALECTS if _DIALECTS.intersection(ours) else DEFAULT)
+    if named:
+        return named
+    from trainmaster.client.spec.settings_files import likely_engine
+
+    return likely_engine() or (OF_DIALECTS if _DIALECTS.intersection(ours) else DEFAULT)
 
 
 def prepare(engine: str) -> None:

@@ -1,8 +1,8 @@
 """`tm train`, `tm evaluate` and `tm predict`, and the same in an ElasticDL command line: `tm elasticdl train ...`.
 
 Their options are made from the table of ElasticDL's flags. They describe a job, which is submitted and watched as `tm run` does. An
-ElasticDL command line runs on Kubernetes unless `--engine` says otherwise, and returns once the job is submitted, as in ElasticDL. Its
-flags may be shortened; those of another of its commands are named and do nothing.
+ElasticDL command line runs on Kubernetes unless `--engine` or the settings say otherwise. It returns once the job is submitted, as in
+ElasticDL. Its flags may be shortened; those of another of its commands are named and do nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.options import completing
-from trainmaster.cli.options.given import json_option, print_json, wants_json
+from trainmaster.cli.options.given import engine_option, json_option, print_json, wants_json
 from trainmaster.cli.options.showing import output_choice, output_options
 from trainmaster.integrations.elasticdl.flags import BOOL, BY_NAME, FILE, FLAGS, Flag, abbreviated, of
 
@@ -130,8 +130,7 @@ def model_command(verb: str, is_theirs: bool = False) -> click.Command:
 
 def _own_options(engine: str) -> list[Callable[[Any], Any]]:
     return [
-        click.option("--engine", metavar="NAME", default=engine, show_default=True, shell_complete=completing.engines,
-                     help="where it runs: local, yarn, kubernetes, or one that a package adds"),
+        engine_option(engine),
         click.option("--set", "sets", metavar="PATH=VALUE", multiple=True, shell_complete=completing.keys,
                      help="any key of the job file, like roles.worker.env.A=b"),
         click.option("--dry-run", is_flag=True, help="print the job file and what would be asked for; nothing is started"),
@@ -154,11 +153,13 @@ def _run(verb: str, is_theirs: bool, parameters: dict[str, Any]) -> None:
     options = Options(own["engine"], own["dry_run"], wants_json(), own["idempotency_key"], sets)
     described_words = {name: word for name, word in words.items() if name not in others}
     translation = translated(verb, described_words, options, is_theirs)
+    from trainmaster.cli.remarks import note
+
     for text in (
         *(f"--{name}: nothing to do; it belongs to {BY_NAME[name].verbs[0]}" for name in others),
         *translation.remarks,
     ):
-        click.echo(click.style("note: ", fg="cyan") + text, err=True)
+        note(text)
     _submit(translation, words["yaml"].text if "yaml" in words else "", parameters)
 
 

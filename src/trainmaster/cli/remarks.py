@@ -37,9 +37,11 @@ def naming_origins(described: Any) -> Iterator[None]:
 
 
 def warn(described: Any, spoken: Spoken = unchanged) -> None:
-    """Print the warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words; "" for none."""
-    from trainmaster.client.spec.describe import job_warnings
+    """Print the notes and warnings about a described job on stderr. `spoken(text, key)`: a text in another system's words; "" for none."""
+    from trainmaster.client.spec.describe import job_notes, job_warnings
 
+    for text in job_notes(described.job, described.engine):
+        note(spoken(text, ""))
     for text in job_warnings(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
         if words := spoken(text, f"roles.{role}" if role else ""):
@@ -56,6 +58,11 @@ def warner(described: Any, spoken: Spoken = unchanged) -> Callable[[str, str], N
             _print((f"{name}: " if name else "") + spoken(text, key))
 
     return print_warning
+
+
+def note(text: str) -> None:
+    """Print on stderr what needs no action."""
+    click.echo(click.style("note: ", fg="cyan") + text, err=True)
 
 
 def _print(text: str) -> None:

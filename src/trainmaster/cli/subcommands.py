@@ -8,6 +8,28 @@ from typing import Any
 
 import click
 
+from trainmaster.words import colours
+
+
+def _ask(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        colours.asked = {"always": True, "never": False}.get(value)
+    ctx.color = colours.of_echo()
+
+
+_color = click.Option(  # of every command, shown by the first alone
+    ["--color"],
+    type=click.Choice(["auto", "always", "never"]),
+    is_eager=True,
+    expose_value=False,
+    hidden=True,
+    callback=_ask,
+)
+color_option = click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), is_eager=True, expose_value=False, callback=_ask,
+    help="whether words have colours, also given after a command; default: on terminals, without NO_COLOR",
+)  # fmt: skip
+
 
 class Subcommands(click.Group):
     """`table`: name -> what it does; `tm NAME ONE` is in the module `NAME.ONE`. `synonyms`: what else people type -> the name."""
@@ -26,6 +48,8 @@ class Subcommands(click.Group):
         if name not in self._table:
             return None
         command: click.Command = import_module(f"trainmaster.cli.commands.{self._folder}{name}").command
+        if _color not in command.params:
+            command.params.append(_color)
         return command
 
     def resolve_command(

@@ -17,7 +17,8 @@ import click
 
 import trainmaster
 from trainmaster.cli.statuses import BAD_INPUT, FAULT, INTERRUPTED
-from trainmaster.cli.subcommands import Subcommands, suggestion
+from trainmaster.cli.subcommands import Subcommands, color_option, suggestion
+from trainmaster.words import colours
 
 COMMANDS = {
     "run": "start a job and watch it",
@@ -86,10 +87,12 @@ class Commands(Subcommands):
     cls=Commands,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="A JOB is an id, an unambiguous beginning of one, a name (the job of it that runs, else the newest), or a handle like local://HOST/ID.",
+    epilog="A JOB is an id, an unambiguous beginning of one, a name (the job of it that runs, else the newest), or a handle like "
+    "local://HOST/ID. tm explain NAME says what an error's name in brackets means.",
 )
 @click.version_option(trainmaster.__version__, message="trainmaster %(version)s")
 @click.option("--json", is_flag=True, help="print JSON, for programs")
+@color_option
 @click.pass_context
 def tm(ctx: click.Context, json: bool) -> None:
     """Run deep-learning programs, unchanged, on the machines you have."""
@@ -120,7 +123,11 @@ def _report_error(error: Exception, as_json: bool) -> int:
     """Print an error, with `as_json` on stdout as one JSON value too; returns its exit status."""
     message, lines, name, status = _of_stdout(error) or _parts(error)
     brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
-    click.echo(click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]), err=True)
+    click.echo(
+        click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]),
+        err=True,
+        color=colours.of_echo(),
+    )
     if as_json:
         import json
 

@@ -212,7 +212,9 @@ FAULTS: Mapping[str, Fault] = {
 def possible(job: str, engine: str, chosen: Sequence[str] = ()) -> list[str]:
     """Return the faults that are chosen, or all that this job can have. Raises BadInput for one that it cannot."""
     is_here = registry.is_on_this_machine(engine)
-    if not Past(job).described.chaos:
+    described = Past(job).described
+    is_elastic = any(role.replicas.elastic for role in described.roles.values())
+    if not described.chaos:
         raise BadInput(
             f"no faults may be let happen to {job}",
             place="chaos: false",
@@ -229,12 +231,18 @@ def possible(job: str, engine: str, chosen: Sequence[str] = ()) -> list[str]:
                 f"{name} needs the job's processes, which are not on this machine", place="--fault",
                 mend="use cut, kill-task or scale, or what the cluster has for this", anchor="no-fault",
             )  # fmt: skip
+        if name == "scale" and not is_elastic:
+            raise BadInput(
+                f"no role of {job} has a size that may change", place="--fault scale",
+                mend="submit another with replicas: {min: 1, max: 2}", anchor="no-fault",
+            )  # fmt: skip
         if name == "fill-disk":
             check_own_disk(job)
     if chosen:
         return list(chosen)
     names = [name for name, fault in FAULTS.items() if is_here or not fault.on_this_machine]
-    return [name for name in names if name != "fill-disk" or has_own_disk(job)]
+    left_out = {"fill-disk": not has_own_disk(job), "scale": not is_elastic}
+    return [name for name in names if not left_out.get(name)]
 
 
 def has_own_disk(job: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trainmaster import plugins
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.contract import Engine
 
@@ -23,7 +24,6 @@ BUILT_IN = {  # name -> the package whose ENGINE it is
     "kubernetes": "trainmaster.engines.kubernetes",
     "spark": "trainmaster.engines.spark",
 }
-GROUP = "trainmaster.engines"
 
 
 @functools.cache
@@ -50,37 +50,22 @@ def client_side(name: str) -> Any:
     except (AttributeError, ImportError, TypeError) as error:
         if (point := entry_point(name)) is None:
             raise
-        raise _unusable(point, f"{type(error).__name__}: {error}") from error
+        raise plugins.failed(point, plugins.words(error)) from error
 
 
 def _added(point: EntryPoint) -> Engine:
     """Return the engine that another package adds. Raises BadInput where its entry point does not lead to one."""
-    try:
-        added = point.load()
-    except Exception as error:  # importing a package of somebody else's may raise anything
-        raise _unusable(point, f"{type(error).__name__}: {error}") from error
+    added = plugins.load(point)
     if not isinstance(added, Engine):
-        raise _unusable(point, f"{point.value} is of the type {type(added).__name__}, and must be an Engine")
+        raise plugins.failed(point, f"{point.value} is of the type {type(added).__name__}, and must be an Engine")
     if added.name != point.name:
-        raise _unusable(point, f"its entry point is named {point.name}, its Engine {added.name}")
+        raise plugins.failed(point, f"its entry point is named {point.name}, its Engine {added.name}")
     return added
-
-
-def _unusable(point: EntryPoint, why: str) -> BadInput:
-    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
-    return BadInput(
-        f"the engine {point.name} cannot be used: {why}", place=f"package {package}, entry point {point.value}",
-        mend="correct or remove this package", anchor="engine-package",
-    )  # fmt: skip
 
 
 def entry_point(name: str) -> EntryPoint | None:
     """Return the entry point by which another package adds the engine of this name; None where there is none, or the engine is built in."""
-    if name in BUILT_IN:
-        return None
-    from importlib.metadata import entry_points
-
-    return next(iter(entry_points(group=GROUP, name=name)), None)
+    return None if name in BUILT_IN else plugins.entry_point(plugins.ENGINES, name)
 
 
 def is_on_this_machine(name: str) -> bool:
@@ -102,9 +87,7 @@ def goes_with_cluster(storage: str, name: str) -> bool:
 
 def names() -> list[str]:
     """Return the names of all engines, those of other packages last."""
-    from importlib.metadata import entry_points
-
-    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - {*BUILT_IN})]
+    return [*BUILT_IN, *sorted(plugins.names(plugins.ENGINES) - {*BUILT_IN})]
 
 
 def usable() -> Iterator[Engine]:

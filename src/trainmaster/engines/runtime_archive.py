@@ -1,10 +1,10 @@
 """The one archive that a container needs: our code and the packages that it uses, for any CPython >= 3.11 of the submitter's platform.
 
 It is a `tar.gz` of `start`, a shell script that finds such a Python, `begin.py`, and `lib/`, with the bytecode of the Python that made it.
-Its files are those installed at the submitter, so a container runs the same code. For an engine of another package it has that package too,
-with the entry point by which the master finds it. Compiled modules are taken only if they are `abi3`. Those of one Python version are left
-out, and their package works without them (websockets' `speedups`). The same content gives the same bytes, and its digest is its name, so it
-is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the installed files.
+Its files are those installed at the submitter, so a container runs the same code. For an engine or a framework of another package it has
+that package too, with the entry point by which the master finds it. Compiled modules are taken only if they are `abi3`. Those of one Python
+version are left out, and their package works without them (websockets' `speedups`). The same content gives the same bytes, and its digest
+is its name, so it is uploaded once and shared by all jobs. Making it takes seconds, and happens once for each state of the installed files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from trainmaster import plugins
 from trainmaster.core.errors import BadInput
 from trainmaster.engines.registry import DEFAULT, entry_point
 from trainmaster.engines.statuses import NO_PYTHON
 from trainmaster.log.storage import draft_of, remove_drafts
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DISTRIBUTIONS = (
     "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "jinja2", "markupsafe", "nvidia-ml-py", "protobuf", "psutil",
@@ -58,15 +63,17 @@ exit {NO_PYTHON}
 """
 
 
-def archive(folder: Path, known: str = "", without: Collection[str] = (), engine: str = DEFAULT) -> Path:
+def archive(
+    folder: Path, known: str = "", without: Collection[str] = (), engine: str = DEFAULT, framework: EntryPoint | None = None
+) -> Path:  # fmt: skip
     """Return the path of the archive, `<digest>.tar.gz` below `folder`; make it where it does not exist yet.
 
-    `known`: the `state` of its files, from a moment ago. `without`: packages that its job has no use for. `engine`: the job's. Raises
-    BadInput where a package is missing.
+    `known`: the `state` of its files, from a moment ago. `without`: packages that its job has no use for. `engine`: the job's.
+    `framework`: the job's, where another package adds it. Raises BadInput where a package is missing.
     """
     if known and (existing := _existing_archive(folder / known)):
         return existing
-    sources = files(without, engine)
+    sources = files(without, engine, framework)
     place = folder / state(sources)
     if existing := _existing_archive(place):
         return existing
@@ -94,9 +101,12 @@ def state(files: Sequence[tuple[str, str]]) -> str:
     return digest.hexdigest()[:32]
 
 
-def files(without: Collection[str] = (), engine: str = DEFAULT) -> list[tuple[str, str]]:
+def files(
+    without: Collection[str] = (), engine: str = DEFAULT, framework: EntryPoint | None = None
+) -> list[tuple[str, str]]:
     """Return (name in `lib/`, path) of all that is packed, except bytecode. Raises BadInput where a package is missing."""
-    return sorted([*_files(without), *_files_of_engine(engine)])
+    added = {*plugins.files(entry_point(engine)), *plugins.files(framework)}  # one package may add both
+    return sorted([*_files(without), *added])
 
 
 def _existing_archive(place: Path) -> Path | None:
@@ -114,7 +124,7 @@ def _existing_archive(place: Path) -> Path | None:
 def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
     import importlib.metadata  # 20 ms, which a command that only asks the cluster need not spend
 
-    yield from _package_files("trainmaster", str(Path(__file__).parent.parent), _OURS)
+    yield from plugins.package_files("trainmaster", str(Path(__file__).parent.parent), _OURS)
     for distribution in (*DISTRIBUTIONS, *_WHERE_INSTALLED):
         if distribution in without:
             continue
@@ -132,28 +142,6 @@ def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
         for file in installed.files or ():
             if _is_needed(file.parts):
                 yield str(file), os.path.join(root, file)
-
-
-def _files_of_engine(engine: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of the package that adds an engine; none where the engine is built in."""
-    if (point := entry_point(engine)) is None or point.dist is None:
-        return
-    package = point.module.partition(".")[0]
-    spec = importlib.util.find_spec(package)  # of an editable installation no metadata list the package's files
-    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-        yield from _package_files(package, folder)
-    for file in point.dist.files or ():
-        if file.name == "entry_points.txt":
-            yield str(file), str(file.locate())
-
-
-def _package_files(package: str, place: str, without: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the files of an installed package, except some of its own packages."""
-    for folder, folders, names in os.walk(place):
-        folders[:] = [name for name in folders if name != "__pycache__" and (folder != place or name not in without)]
-        for name in names:
-            path = os.path.join(folder, name)
-            yield f"{package}{path.removeprefix(place)}", path
 
 
 def _is_needed(parts: Sequence[str]) -> bool:

@@ -1,18 +1,20 @@
 """Frameworks by name: how a program learns of its peers.
 
-The module `frameworks/<name>.py` is the framework `<name>`; another distribution adds one as an entry point of the
-group `trainmaster.frameworks`, which is a module (or an object) that satisfies `contract.Framework`. Nothing is
-imported until it is asked for.
+The module `frameworks/<name>.py` is the framework `<name>`; another package adds one as an entry point of the group
+`trainmaster.frameworks`, which is a module (or an object) that satisfies `contract.Framework`. Nothing is imported
+until it is asked for.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, cast
 
-from trainmaster.core.errors import BadInput, NotFound
+from trainmaster import plugins
+from trainmaster.core.errors import NotFound
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -21,32 +23,29 @@ if TYPE_CHECKING:
     from trainmaster.core.spec.job import Job, Role
     from trainmaster.frameworks.contract import Framework, Placement
 
-GROUP = "trainmaster.frameworks"
-_NOT_FRAMEWORKS = frozenset({"contract", "launchers", "variables"})
+_NOT_FRAMEWORKS = frozenset({"added", "contract", "launchers", "variables"})
 
 
 def names() -> list[str]:
     """List the frameworks that exist."""
-    return sorted({*_ours(), *_theirs()})
+    return sorted(built_in() | plugins.names(plugins.FRAMEWORKS))
+
+
+def built_in() -> frozenset[str]:
+    """Return the names of those that are part of Trainmaster."""
+    return frozenset(module.name for module in iter_modules(__path__)) - _NOT_FRAMEWORKS
 
 
 def load(name: str) -> Framework:
-    """Return the framework `name`. Raises `NotFound` with the nearest name, `BadInput` where a third party's framework does not import."""
-    if name in _ours():
+    """Return the framework `name`. Raises `NotFound` with the nearest name, `PluginFailed` where another package's cannot be used."""
+    if name in built_in():
         return cast("Framework", import_module(f"{__name__}.{name}"))
-    theirs = _theirs()
-    if name in theirs:
-        try:
-            return cast("Framework", theirs[name].load())
-        except (ImportError, AttributeError) as error:
-            message = f"framework {name} cannot be loaded: {error}"
-            raise BadInput(message, place=f"framework: {name}", anchor="unknown-framework") from error
-    raise NotFound(
-        f"there is no framework {name!r}",
-        place=f"framework: {name}",
-        mend=_nearest(name, {*_ours(), *theirs}),
-        anchor="unknown-framework",
-    )
+    return _added(name)
+
+
+def entry_point(name: str) -> EntryPoint | None:
+    """Return the entry point by which another package adds the framework `name`; None where there is none, or it is one of ours."""
+    return None if name in built_in() else plugins.entry_point(plugins.FRAMEWORKS, name)
 
 
 def ports(job: Job, role: Role) -> list[str]:
@@ -74,14 +73,15 @@ def placement(name: str, formation: Formation, task: str) -> Placement:
     )
 
 
-def _ours() -> frozenset[str]:
-    return frozenset(module.name for module in iter_modules(__path__)) - _NOT_FRAMEWORKS
+@functools.cache  # a master of many tasks asks for it again and again
+def _added(name: str) -> Framework:
+    from trainmaster.frameworks.added import Added
 
-
-def _theirs() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # 20 ms, which a job with a framework of ours does not wait for
-
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    if (point := entry_point(name)) is not None:
+        return Added(point)
+    raise NotFound(
+        f"there is no framework {name!r}", place=f"framework: {name}", mend=_nearest(name, names()), anchor="unknown-framework"
+    )  # fmt: skip
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -121,7 +121,8 @@ VARIABLES = (
     ),
     Variable(
         "CUDA_VISIBLE_DEVICES",
-        "the container's accelerators, where it was given some: those that it asked for and no other",
+        "the GPUs that the container was given, and no other. If it asked for none, it is empty on YARN, and on this machine where "
+        "that has GPUs and the submitter has not set it",
         "GPU-5d1f0d2e-...",
         agent=True,
     ),

@@ -19,9 +19,8 @@ from urllib.parse import quote
 from trainmaster.core.errors import EngineFailed
 from trainmaster.host import places
 from trainmaster.host.locks import lock, unlock
-from trainmaster.host.machine import accelerators
+from trainmaster.host.machine import VISIBLE, accelerators
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE = 60.0  # s that devices may take to become free: those who had them are counted out already
 _PAUSE = 0.2  # s between two looks
 

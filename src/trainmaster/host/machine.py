@@ -12,6 +12,7 @@ import contextlib
 import getpass
 import os
 import pwd
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ from trainmaster.core.errors import EngineFailed
 from trainmaster.core.plain import Plain
 from trainmaster.host.limits import ancestry
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows; the last under WSL
+_DEVICE = re.compile(r"nvidia\d+|dxg")  # its devices in /dev
 _RESERVE, _RESERVED_PART = 1 << 30, 20  # at most 1 GiB, at most a twentieth
 DRIVER_WITHIN = 20.0  # s for the driver to answer; a driver that wakes many sleeping devices takes several
 
@@ -124,12 +128,22 @@ _question: tuple[float, Future[Devices]] | None = None  # the newest to the driv
 _asking = threading.Lock()
 
 
+def has_driver() -> bool:
+    """Tell whether programs may find NVIDIA devices here, without asking the driver: that may take seconds."""
+    return any(map(os.path.exists, _DRIVER))
+
+
+def shows_devices() -> bool:
+    """Tell whether NVIDIA devices are to be seen here. In a container without any, the driver is, and its devices are not."""
+    return has_driver() and any(map(_DEVICE.fullmatch, os.listdir("/dev")))
+
+
 def accelerators() -> Devices:
     """Return the NVIDIA devices' ids, as CUDA_VISIBLE_DEVICES takes them, and the ids of those on which something computes now. Raises
     DriverSilent.
     """
     global _question
-    if not (Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()):
+    if not has_driver():
         return (), frozenset()
     with _asking:
         if _question is None or _question[1].done():
@@ -160,7 +174,7 @@ def _driver_devices() -> Devices:
     except pynvml.NVMLError:  # a driver's files without a driver: nothing can be computed on it
         return (), frozenset()
     try:
-        return visible_devices(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return visible_devices(pynvml, os.environ.get(VISIBLE))
     except pynvml.NVMLError:  # a driver that fails as a whole
         return (), frozenset()
     finally:

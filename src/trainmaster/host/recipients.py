@@ -23,14 +23,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import attrs
 
 from trainmaster.core.plain import Plain
-from trainmaster.host import linux, process_tree
+from trainmaster.host import linux, pipelines, process_tree
 from trainmaster.host.linux import Process
 
 SHELLS = frozenset({"sh", "ash", "dash", "bash", "ksh", "mksh", "zsh", "fish", "busybox"})
@@ -221,10 +220,4 @@ def _sleeps_in_wait(pid: int) -> bool:
 
 def _reads_output(pid: int, child: int) -> bool:
     """Tell whether a process reads what its child prints: while it was stopped, the child could not print."""
-    with contextlib.suppress(OSError):
-        printed = {os.readlink(f"/proc/{child}/fd/{number}") for number in (1, 2)}
-        for name in os.listdir(folder := f"/proc/{pid}/fd"):
-            mode = os.lstat(path := f"{folder}/{name}").st_mode
-            if mode & stat.S_IRUSR and not mode & stat.S_IWUSR and os.readlink(path) in printed:
-                return os.readlink(path).startswith("pipe:")
-    return False
+    return not pipelines.printed_pipes(child).isdisjoint(pipelines.read_pipes(pid))

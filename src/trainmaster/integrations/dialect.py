@@ -37,7 +37,7 @@ _KEY = re.compile(
     r"(?<![\w./-])(?<!--set )(?P<key>[a-z_]+(?:\.[\w-]+)*)"
     r"(?:: (?P<value>[\w.]+)(?=$|[,;.)]| or | and )|(?P<bare>:)(?=$|[,;)]))?(?![\w-])"
 )
-_OUR_FLAG = re.compile(r" \(--[a-z-]+\)")  # of `tm run`, behind its key
+_OUR_FLAG = re.compile(r" \(--[a-z-]+(?: \w+)?\)")  # of `tm run`, behind its key
 _FIELDS: Mapping[type, set[str]] = {
     kind: {field.name.rstrip("_") for field in attrs.fields(kind)} for kind in (Job, Role, Input, Output)
 }

@@ -32,7 +32,7 @@ class Runs:
         except ImportError as error:
             raise BadInput(
                 "the extra mlflow is not installed here",
-                mend="pip install 'trainmaster[mlflow]'",
+                mend="in a clone of Trainmaster: pip install '.[mlflow]'",
                 anchor="extra-missing",
             ) from error
         self._failure: type[Exception] = MlflowException

@@ -81,7 +81,9 @@ def publish(spans: list[Phase], endpoint: str) -> int:
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError as error:
         raise BadInput(
-            "the extra otel is not installed here", mend="pip install 'trainmaster[otel]'", anchor="extra-missing"
+            "the extra otel is not installed here",
+            mend="in a clone of Trainmaster: pip install '.[otel]'",
+            anchor="extra-missing",
         ) from error
     exporter: Any = OTLPSpanExporter(endpoint.rstrip("/") + "/v1/traces")
     resource = Resource.create({"service.name": "trainmaster", "service.instance.id": spans[0].path[0]})

@@ -17,7 +17,7 @@ from trainmaster.core.decide.decisions import act_fault
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.decide.elastic import scale_fault
 from trainmaster.core.decide.plan import makes_room
-from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.errors import NotFound, StorageFailed, TrainmasterError
 from trainmaster.core.fold.saving import save_name
 from trainmaster.core.machine.actions import Action, CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
@@ -25,6 +25,7 @@ from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.phases import LIVE
 from trainmaster.core.machine.state import GRANTED, State, Task
 from trainmaster.core.machine.stimuli import (
+    GivenUp,
     Key,
     KillRequested,
     KillTaskRequested,
@@ -45,6 +46,7 @@ from trainmaster.master.orders import Orders
 from trainmaster.master.pulse import Pulse
 from trainmaster.master.record import Record, Superseded
 from trainmaster.master.turn import BATCH, Turn, Turns, Work
+from trainmaster.plugins import PluginFailed
 from trainmaster.web.contract import Unknown
 
 if TYPE_CHECKING:
@@ -491,7 +493,12 @@ class Shell:
         connection = self.agents.get(order.task, order.serial)
         if connection is None:
             return False
-        payload = self.orders.payload(self.state, order)
+        try:
+            payload = self.orders.payload(self.state, order)
+        except (PluginFailed, NotFound) as error:  # the framework is another package's, and no task can begin with it
+            log.exception("the job is given up")
+            self.tell(GivenUp("framework-failed", {"detail": ", ".join(filter(None, (error.message, error.place)))}))
+            return False
         message = order_message(self.epoch, order.attempt, order.verb, order.id, **payload)
         return connection.send(message, self.orders.ahead(payload))
 

@@ -20,6 +20,7 @@ from trainmaster.agent.attempt.workplace import variable
 from trainmaster.core.spec.threads import thread_variables
 
 Texts = Mapping[str, str]
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 PROGRAMS = ("elasticdl", "ps", "runtime", "zoo")  # our packages that programs import: these import nothing else of ours
 
 
@@ -48,9 +49,14 @@ def environ(
         variables["TRAINMASTER_MEMORY_LIMIT"] = str(memory)
     if not checkpoint or checkpoint.get("memory"):
         variables["TRAINMASTER_MEMORY"] = site.memory()
-    if place.devices:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
     fallbacks = {"PYTHONUNBUFFERED": "1", **place.way.variables(), **filled(place, defaults)}
+    if place.devices:
+        variables[_VISIBLE] = ",".join(place.devices)
+    elif place.on_this_machine:  # a cluster shows a container its own devices alone
+        from trainmaster.host.machine import has_driver  # which the agents of a template have loaded
+
+        if has_driver():
+            fallbacks[_VISIBLE] = ""
     job_secrets, role_secrets = place.secrets.get("", {}), place.secrets.get(place.role, {})
     merged = {
         **fallbacks,

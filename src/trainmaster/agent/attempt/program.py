@@ -25,7 +25,7 @@ import attrs
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.job import LONGEST_WORD
 from trainmaster.core.spec.signals import signal_name
-from trainmaster.host import linux, process_tree, recipients
+from trainmaster.host import linux, pipelines, process_tree, recipients
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
 from trainmaster.host.recipients import Recipients
@@ -162,11 +162,13 @@ class Program:
     async def stop(self, number: int, grace: float) -> list[Process]:
         """Ask the program to end, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL.
 
-        The signal is for the processes that do the work (`host.recipients`). The rest of the program is ended after them, in what is left
-        of the grace. Until then, whatever is above them is stopped: a shell whose child ends begins its next command.
+        The signal is for the processes that do the work (`host.recipients`). Those that read what these print, like `tee`, have half of the
+        remaining grace for that. The rest of the program is ended after them, in what is left of the grace. Until then, whatever
+        is above them is stopped: a shell whose child ends begins its next command.
         """
         deadline = time.monotonic() + grace
         targets = self._recipients(number, stop=True)
+        readers = pipelines.readers(targets.processes, process_tree.descendants(os.getpid()))
         for process in targets.waiting:
             _send(process, signal.SIGSTOP)
         for process in targets.processes:
@@ -176,6 +178,7 @@ class Program:
         if alive:
             return await self.sweep()
         self.answer = self._answer(targets.speaking)
+        await self._finish_reading(readers, (deadline - time.monotonic()) / 2)
         return await self.tidy(deadline - time.monotonic())
 
     def _answer(self, processes: Sequence[Process]) -> Outcome | None:
@@ -188,10 +191,20 @@ class Program:
     async def tidy(self, limit: float = LEFT_BEHIND) -> list[Process]:
         """End the processes that a program left behind at its own end, gently where that is enough within `limit` seconds."""
         if any(p.alive for p in self.in_groups()):
+            readers = [
+                p for p in self.in_groups() if "0" in pipelines.read_pipes(p.pid).values()
+            ]  # as in `python train.py > >(tee log)`
+            await self._finish_reading(readers, min(limit, LEFT_BEHIND))
             self._signal_groups(signal.SIGTERM)
             self._signal_groups(signal.SIGCONT)
             await process_tree.wait_until_gone(self.in_groups, limit)
         return await self.sweep()
+
+    async def _finish_reading(self, readers: Sequence[Process], limit: float) -> None:
+        """Wait until these have read and stored what there is to read, for `limit` seconds at most."""
+        if readers:
+            agent = os.getpid()
+            await process_tree.wait_until_gone(lambda: pipelines.busy(readers, process_tree.descendants(agent)), limit)
 
     async def sweep(self) -> list[Process]:
         """SIGKILL every descendant, double-forked ones too, and reap the copies. Return those that withstood it."""

@@ -51,6 +51,9 @@ def command(
     from trainmaster.client.jobs.handles import handle_of
 
     names = possible(job, handle_of(job).engine, faults)
+    if lists and wants_json():
+        print_json({name: FAULTS[name].text for name in names})
+        return
     if lists:
         for name in names:
             click.echo(f"{name:<15} {FAULTS[name].text}")

@@ -24,14 +24,24 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
     environment  TRAINMASTER_SET_TIMEOUTS__STALL=10m, for one
     job file
     flags
+
+    `defaults` of the first three hold for every role that says nothing else.
+
+    With the name of an error, as in [no-such-job], or the reason of an end, say what it means and what to do.
     """
+    import os
+
     import attrs
 
     from trainmaster.client.spec.describe import left_out_lines
     from trainmaster.client.spec.settings import explain
     from trainmaster.client.submit.preview import thread_lines, thread_shares
+    from trainmaster.words.explained import explained
     from trainmaster.words.text import columns
 
+    if file and not os.path.exists(file) and (text := explained(file)):
+        print_json({"name": file, "text": text}) if wants_json() else click.echo(text)
+        return
     description = described(file, engine, options)
     rows = [row for row in explain(description.job, description.origins) if everything or row.origin != "built-in"]
     if wants_json():

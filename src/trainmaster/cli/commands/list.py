@@ -22,7 +22,10 @@ from trainmaster.core.states import LISTED_STATES
 @click.option("--name", metavar="PATTERN", help="those whose name or id is like this, as 'digits*'")
 @click.option("--since", metavar="DURATION", type=Duration(), help="those submitted within this time, like 2d")
 @click.option(
-    "--engine", metavar="NAME", default="", help="with those of its cluster that were submitted from other machines"
+    "--engine",
+    metavar="NAME",
+    default="",
+    help="with those of its cluster that were submitted from other machines  [default: your settings' engine]",
 )
 @json_option
 def command(
@@ -31,17 +34,13 @@ def command(
     """List the jobs of this machine, newest first."""
     import time
 
-    from trainmaster.client.jobs.listing import adopt_at_hand, headlines, matches, plain
+    from trainmaster.client.jobs.listing import adopt_of, headlines, matches, plain
     from trainmaster.client.jobs.places import state_dir, storage_errors
     from trainmaster.client.jobs.sweep import sweep
     from trainmaster.words.text import ago, columns
 
-    if engine:
-        from trainmaster.engines import registry
-
-        registry.engine(engine)  # raises BadInput where there is none
-        for error in adopt_at_hand(engine).values():
-            raise error
+    if note := adopt_of(engine):
+        click.echo(note, err=True)
     with storage_errors("read the jobs", state_dir()):
         sweep()
     after = time.time() - since if since is not None else 0.0

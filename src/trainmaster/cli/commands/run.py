@@ -10,7 +10,7 @@ from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.options.describing import DescribesJob, described, job_options
 from trainmaster.cli.options.given import json_option
 from trainmaster.cli.options.showing import output_choice, output_options
-from trainmaster.cli.remarks import show
+from trainmaster.cli.remarks import note, show
 from trainmaster.cli.starting import start
 from trainmaster.cli.watching import watch_to_end
 
@@ -44,7 +44,7 @@ def command(
     """Start a job and watch it until it ends: from JOB.yaml, from flags and a command, or from both.
 
     \b
-    tm run -n 2 --framework pytorch -- python train.py
+    tm run --framework pytorch --processes 2 -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
     On this machine Ctrl-C and SIGTERM end the job, a second Ctrl-C at once. On a cluster the job goes on, as it does on either when the
@@ -67,5 +67,5 @@ def command(
             source.begin()
             choice.stdin_task = source.task
         elif stdin is None and (text := unread_note(description.job, description.engine)):
-            click.echo(click.style("note: ", fg="cyan") + text, err=True)
+            note(text)
         watch_to_end(begun.job, choice=choice, exits_as=exits_as)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from trainmaster.cli.options.given import JobName
+from trainmaster.cli.options.given import JobName, json_option, print_json, wants_json
 
 FILE = click.Path(dir_okay=False)
 
@@ -26,12 +26,9 @@ FILE = click.Path(dir_okay=False)
     "--user-header", metavar="NAME", default="", help="of --listen: the header in which a proxy names the reader"
 )
 @click.option(
-    "--trust-proxy",
-    "proxies",
-    metavar="ADDRESS",
-    multiple=True,
-    help="of --listen: a proxy that is believed; may be repeated",
+    "--trust-proxy", "proxies", metavar="ADDRESS", multiple=True, help="of --listen: a proxy that is believed, each"
 )
+@json_option
 def command(
     job: str | None, port: int | None, no_browser: bool, place: str, listen: str, tls_cert: str, tls_key: str, tokens: str,
     user_header: str, proxies: Sequence[str],
@@ -43,6 +40,7 @@ def command(
     from trainmaster.client.ui.places import StoragePlace, ThisMachine
     from trainmaster.client.ui.serving import PORT, PROGRAMS_PORT, TRIES, bound, serve_team, serve_user
 
+    announce = (lambda address, again=False: print_json({"address": address})) if wants_json() else _announce
     if job and (place or listen):
         raise click.UsageError("name a job of this machine, or a place whose jobs are listed")
     if not listen and (tls_cert or tls_key or tokens or user_header or proxies):
@@ -51,7 +49,7 @@ def command(
         from trainmaster.client.ui.team import listening
 
         team = listening(listen, tls_cert, tls_key, tokens, user_header, proxies)
-        serve_team(StoragePlace(place) if place else ThisMachine(acts=False), team, click.echo)
+        serve_team(StoragePlace(place) if place else ThisMachine(acts=False), team, announce)
         return
     jobs = StoragePlace(place) if place else ThisMachine(acts=True)
     if isinstance(jobs, StoragePlace) and jobs.is_empty:
@@ -63,10 +61,10 @@ def command(
     if programs and (number := programs.getsockname()[1]) != PROGRAMS_PORT:
         click.echo(f"port {PROGRAMS_PORT} is taken: programs' pages are at port {number}", err=True)
     path = f"/jobs/{job}/" if job else "/"
-    serve_user(jobs, listener, programs, path, _announce, None if no_browser else _open_browser)
+    serve_user(jobs, listener, programs, path, announce, None if no_browser else _open_browser)
 
 
-def _announce(address: str, again: bool) -> None:
+def _announce(address: str, again: bool = False) -> None:
     click.echo(f"for another browser: {address}" if again else address)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.options import completing
+from trainmaster.cli.options.given import engine_option
 from trainmaster.client.spec.flags import FLAGS
 
 _COMMAND = "trainmaster.command"
@@ -56,11 +57,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
             shell_complete=_OFFERS.get(flag.dest),
         )
         function = option(function)
-    function = click.option(
-        "--engine", metavar="NAME", default="local", show_default=True,
-        help="where it runs: local, yarn, kubernetes, or one that a package adds",
-        shell_complete=completing.engines,
-    )(function)  # fmt: skip
+    function = engine_option()(function)
     return click.argument("file", required=False, metavar="[JOB.yaml]", shell_complete=completing.files)(function)
 
 

@@ -1,4 +1,4 @@
-"""Several commands share these options: `--json`, and the name of a job."""
+"""Several commands share these options: `--json`, `--engine`, and the name of a job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from trainmaster.cli.options import completing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +31,22 @@ def print_json(value: object) -> None:
     import json
 
     click.echo(json.dumps(value, separators=(",", ":"), default=str))
+
+
+def engine_option(built_in: str = "local", doc: str = "where it runs") -> Callable[[F], F]:
+    """Return the option `--engine`. Without it, the engine is that of the settings, else `built_in`."""
+
+    def chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str:
+        if value or ctx.resilient_parsing:
+            return value or built_in
+        from trainmaster.client.spec.settings import default_engine
+
+        return default_engine(built_in)
+
+    choice = (
+        f"{doc}: local, yarn, kubernetes, or one that a package adds  [default: your settings' engine, else {built_in}]"
+    )
+    return click.option("--engine", metavar="NAME", callback=chosen, help=choice, shell_complete=completing.engines)
 
 
 class JobName(click.ParamType[str]):

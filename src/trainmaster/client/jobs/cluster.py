@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster import frameworks
 from trainmaster.client.jobs.backend import CONNECT, Warn
 from trainmaster.client.jobs.past import Facts, Past, described
 from trainmaster.client.jobs.places import (
@@ -125,7 +126,7 @@ class Cluster:
         }
 
         def runtime_archive(without: Collection[str] = ()) -> Path:
-            return runtime(state_dir() / "runtime", self.engine, without)
+            return runtime(state_dir() / "runtime", self.engine, without, frameworks.entry_point(job.framework))
 
         submission = Submission(name, job, site, secret, certificate, files, at_once(job), runtime_archive)
         submitted = client.submit(submission)

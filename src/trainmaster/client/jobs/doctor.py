@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 
+from trainmaster import frameworks
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.engines import registry
@@ -33,6 +34,11 @@ def examined() -> Iterator[Finding]:
             continue
         if engine.checks:
             yield from engine.load("checks")()
+    for name in frameworks.names():
+        try:
+            frameworks.load(name)
+        except BadInput as error:
+            yield Finding(name, WARNING, error.message, error.place, error.mend)
 
 
 def _python() -> Outcome:
@@ -137,6 +143,18 @@ def _rdma() -> Outcome:
     return GOOD, text, ""
 
 
+def _pages() -> Outcome:
+    from trainmaster.web.pages.render import has_scripts
+
+    if has_scripts():
+        return GOOD, "with charts and live figures", ""
+    return (
+        WARNING,
+        "without scripts, which draw charts and keep figures live",
+        "install Node.js, whose npm brings them, and then trainmaster again",
+    )
+
+
 CHECKS: dict[str, Callable[[], Outcome]] = {
     "python": _python,
     "state directory": _state,
@@ -146,4 +164,5 @@ CHECKS: dict[str, Callable[[], Outcome]] = {
     "memory limits": _memory,
     "host name": _name,
     "RDMA devices": _rdma,
+    "pages": _pages,
 }

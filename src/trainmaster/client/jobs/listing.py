@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from trainmaster.client.jobs.places import client_side, engine_of, state_dir, storage_errors
+from trainmaster.client.spec.settings import default_engine
 from trainmaster.core.errors import EngineFailed, TrainmasterError
 from trainmaster.engines import registry
 from trainmaster.log.index import Headline, jobs
@@ -19,16 +20,16 @@ PATIENCE = 3.0  # seconds for the answer of a cluster that only happens to be co
 NAMED_PATIENCE = 15.0  # the same of one that the user names
 
 
-def adopt_at_hand(engine: str = "") -> dict[str, TrainmasterError]:
+def adopt_at_hand(engine: str = "", patience: float = 0.0) -> dict[str, TrainmasterError]:
     """Have this machine know the jobs of ours on the clusters at hand, or on that of one engine; return why some could not be asked, by
-    engine. All are asked at once.
+    engine. All are asked at once, and waited for `patience` seconds; 0: longer for one that is named.
     """
     from trainmaster.client.jobs.adopting import adopt_all
 
     listings = [_Listing(name) for name in clusters(engine)]
     for listing in listings:
         listing.start()
-    patience = NAMED_PATIENCE if engine else PATIENCE
+    patience = patience or (NAMED_PATIENCE if engine else PATIENCE)
     limit = time.monotonic() + patience
     errors = {}
     for listing in listings:
@@ -38,6 +39,22 @@ def adopt_at_hand(engine: str = "") -> dict[str, TrainmasterError]:
         except TrainmasterError as error:
             errors[listing.engine] = error
     return errors
+
+
+def adopt_of(engine: str) -> str:
+    """Have this machine know the jobs of ours on the cluster of an engine. Raises why it cannot be asked; where no engine is named, that of
+    the settings is asked, and why it cannot be is returned.
+    """
+    if not engine:
+        default = default_engine(registry.DEFAULT)
+        errors = adopt_at_hand(default, PATIENCE)
+        return "".join(
+            f"without jobs of {default} that other machines submitted: {errors[name].message}" for name in errors
+        )
+    registry.engine(engine)  # raises BadInput where there is none
+    for error in adopt_at_hand(engine).values():
+        raise error
+    return ""
 
 
 def clusters(engine: str = "") -> list[str]:

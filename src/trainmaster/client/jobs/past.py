@@ -153,8 +153,8 @@ def task_names(job: Job) -> list[str]:
 
 
 def copied_tasks(job: Job) -> list[str]:
-    """Return the tasks of a job that run several copies of their program."""
+    """Return the tasks of a job that run several copies of their program, or one for each GPU, if it does not say how many."""
     from trainmaster.core.machine.ranks import copies
 
-    roles = [role for role in job.roles.values() if copies(role.processes, role.resources.gpus) > 1]
+    roles = [role for role in job.roles.values() if copies(role.processes, role.resources.gpus or 2) > 1]
     return [f"{role.name}:{index}" for role in roles for index in range(role.replicas.max)]

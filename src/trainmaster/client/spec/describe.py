@@ -10,11 +10,12 @@ from typing import Any
 
 import attrs
 
-from trainmaster.client.spec.flags import layer
+from trainmaster.client.spec.flags import ROLE, layer
 from trainmaster.core.errors import BadInput, NotFound
 from trainmaster.core.input.shards import OUTPUTS
 from trainmaster.core.machine.state import keeper_of
 from trainmaster.core.spec.job import COPIED, COUNTED_LATER, SHARED, Job, uses
+from trainmaster.core.spec.shapes import PER_GPU
 from trainmaster.engines import registry
 from trainmaster.engines.registry import DEFAULT
 from trainmaster.frameworks.launchers import OURS, set_by_launchers
@@ -167,6 +168,22 @@ def job_warnings(job: Job, engine: str = DEFAULT, written: Collection[tuple[str,
                 f"role {role.name} reads shards and restarts task by task: what it read since the checkpoint it begins from "
                 "is not given out again; where the checkpoint is all that it knows, set restart.scope: group"
             )
+
+
+def job_notes(job: Job, engine: str = DEFAULT) -> Iterator[str]:
+    """Yield what a submit says of a job that may be meant so: its programs see no GPU of this machine, as it asks for none."""
+    from trainmaster.host.machine import VISIBLE, shows_devices
+
+    roles = list(job.roles.values())
+    is_asked = any(role.resources.gpus or role.processes == PER_GPU or VISIBLE in role.env for role in roles)
+    if is_asked or VISIBLE in os.environ or not registry.is_on_this_machine(engine) or not shows_devices():
+        return
+    role = job.roles.get(ROLE, roles[0])
+    flag = f" (--gpus {role.processes})" if role.name == ROLE or len(roles) == 1 else ""
+    yield (
+        "the programs see no GPU of this machine, because the job asks for none; "
+        f"for one in each program set roles.{role.name}.resources.gpus: {role.processes}{flag}"
+    )
 
 
 def left_out_lines(job: Job, engine: str, skipped: str = "") -> Iterator[str]:

@@ -30,12 +30,19 @@ class Flag(NamedTuple):
 
 FLAGS: tuple[Flag, ...] = (
     Flag(("-n", "--replicas"), "N", "how many tasks: a number, or MIN..MAX", ("roles", "ROLE", "replicas")),
-    Flag(("--framework",), "NAME", "pytorch, tensorflow, generic, ...", ("framework",)),
+    Flag(
+        ("--framework",), "NAME", "generic, pytorch, tensorflow, xlearning, or one that a package adds", ("framework",)
+    ),
     Flag(("--name",), "NAME", "the job's name", ("name",)),
     Flag(("--cores",), "N", "processor cores of each task", ("roles", "ROLE", "resources", "cores")),
     Flag(("--memory",), "SIZE", "memory of each task, like 2GiB", ("roles", "ROLE", "resources", "memory")),
     Flag(("--gpus",), "N", "accelerators of each task", ("roles", "ROLE", "resources", "gpus")),
-    Flag(("--processes",), "N", "copies of the program in each task, or per-gpu", ("roles", "ROLE", "processes")),
+    Flag(
+        ("--processes",),
+        "N",
+        "copies of the program in each task; gpu: one for each GPU",
+        ("roles", "ROLE", "processes"),
+    ),
     Flag(("--restart",), "SCOPE", "group, task or never", ("roles", "ROLE", "restart", "scope")),
     Flag(("--env",), "NAME=VALUE", "a variable of the program; NAME alone takes yours", many=True),
     Flag(("--input",), "NAME=URL", "an input; NAME:AS=URL says how it is read", many=True),

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.spec.job import Job
+from trainmaster.core.spec.shapes import PER_GPU
 from trainmaster.core.spec.shorthands import BY_NAME, keys_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -77,7 +78,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "positive count": _whole(1),
     "positive number": _number(exclusiveMinimum=0),
     "positive size": {"type": "string", "pattern": _SIZE},
-    "processes": {"anyOf": [{"const": "per-gpu"}, _whole(1)]},
+    "processes": {"anyOf": [{"enum": ["gpu", PER_GPU]}, _whole(1)]},
     "relative path": {"type": ["string", "number"], "pattern": _BELOW},
     "role or task": _TEXT,
     "signal": _TEXT,

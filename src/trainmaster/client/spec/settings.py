@@ -2,9 +2,12 @@
 
     built-in < site file < user file < environment < job file < flags
 
-The site file is /etc/trainmaster/config.yaml (or $TRAINMASTER_SITE), the user's is config.yaml in $XDG_CONFIG_HOME/trainmaster. Both hold
-keys of the job file. A variable TRAINMASTER_SET_<PATH> sets one key, the parts of its path joined by two underscores:
-TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in small letters, except the names of variables, labels and annotations.
+The site file is /etc/trainmaster/config.yaml (or $TRAINMASTER_SITE), the user's is config.yaml in $XDG_CONFIG_HOME/trainmaster. A variable
+TRAINMASTER_SET_<PATH> sets one key, the parts of its path joined by two underscores: TRAINMASTER_SET_TIMEOUTS__STALL=10m. A path is in
+small letters, except the names of variables, labels and annotations.
+
+These three hold keys of the job file, and two keys of their own. `defaults` has keys of a role: they are part of their layer for every role
+of the job, below those of `roles`. `engine` names the engine of commands without `--engine`.
 """
 
 from __future__ import annotations
@@ -12,22 +15,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
 from trainmaster.client.spec.flags import put
+from trainmaster.client.spec.settings_files import ENGINE, PREFIX, settings_files
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec import description
 from trainmaster.core.spec.description import Place, leaves, source, sources_of
 from trainmaster.core.spec.job import Job
-from trainmaster.core.spec.reading import job_from, job_to
+from trainmaster.core.spec.reading import check_role, job_from, job_to
 from trainmaster.core.spec.shorthands import spelled_out
+from trainmaster.engines import registry
 from trainmaster.words.text import readable
 
 Layer = tuple[Mapping[str, Any], Mapping[Place, str]]
-SITE = "/etc/trainmaster/config.yaml"
-PREFIX = "TRAINMASTER_SET_"
+DEFAULTS = "defaults"
 _CHOICES = {("completion",), ("environment",)}  # one of their keys excludes the others
 _AS_WRITTEN = {"env", "labels", "annotations", "secrets"}
 
@@ -41,17 +45,45 @@ class Row:
     origin: str
 
 
+class ForEveryRole(NamedTuple):
+    """A layer that is below the roles of the next one: its keys are those of a role, and hold for every role of the job."""
+
+    data: Mapping[str, Any]
+    origins: Mapping[Place, str]
+
+
 def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
-    """Return the layers below the job file, as this machine has them. Raises BadInput where the site file that is named is missing."""
-    environ = os.environ if environ is None else environ
-    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/"), ".config")
+    """Return the layers below the job file, as this machine has them. Raises BadInput where the site file that is named is missing, and
+    where `defaults` has anything but keys of a role.
+    """
+    layers: list[Layer] = []
+    for data, origins in _settings(os.environ if environ is None else environ):
+        if DEFAULTS in data:
+            check_role(data[DEFAULTS] or {}, origins, (DEFAULTS,))
+            inside = {place[1:]: origin for place, origin in origins.items() if place[:1] == (DEFAULTS,) != place}
+            layers.append(ForEveryRole(data[DEFAULTS] or {}, inside))
+        layers.append(({key: value for key, value in data.items() if key not in (DEFAULTS, ENGINE)}, origins))
+    return layers
+
+
+def default_engine(built_in: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return the engine of a command that names none. Raises BadInput where the settings name one that does not exist."""
+    for data, origins in reversed(_settings(os.environ if environ is None else environ)):
+        if data.get(ENGINE) is not None:
+            engine = str(data[ENGINE])
+            registry.engine(engine, f"{ENGINE}: {engine}   ({origins[ENGINE,]})")
+            return engine
+    return built_in
+
+
+def _settings(environ: Mapping[str, str]) -> list[Layer]:
+    """Return the content of the site file, of the user file and of the variables, where they exist."""
     site = environ.get("TRAINMASTER_SITE") or ""
     if site and not os.path.exists(site):
         raise BadInput(
             "there is no such file", place=f"TRAINMASTER_SITE={site}", mend="correct it, or unset it", anchor="no-file"
         )
-    files = [site or SITE, os.path.join(home, "trainmaster", "config.yaml")]
-    layers: list[Layer] = [_file(path) for path in files if os.path.isfile(path)]
+    layers: list[Layer] = [_file(path) for path in settings_files(environ) if os.path.isfile(path)]
     variables = {name: text for name, text in environ.items() if name.startswith(PREFIX)}
     return [*layers, _variables(variables)] if variables else layers
 
@@ -64,9 +96,11 @@ def job(layers: Iterable[Layer]) -> tuple[Job, dict[Place, str]]:
 
 def merged(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[Place, str]]:
     """Join many layers into one: sections are joined key by key; all else, and a section that is a choice of keys, is replaced whole."""
+    layers = list(layers)
+    roles = [name for layer in layers if not isinstance(layer, ForEveryRole) for name in _roles(layer[0])]
     data: dict[str, Any] = {}
     origins: dict[Place, str] = {}
-    for layer, places in layers:
+    for layer, places in (_for_roles(layer, roles) if isinstance(layer, ForEveryRole) else layer for layer in layers):
         plain = spelled_out(layer)
         _join(data, plain, (), origins, _of_leaves(plain, (), places))
     return data, origins
@@ -82,6 +116,17 @@ def explain(job: Job, origins: Mapping[Place, str]) -> list[Row]:
 def redacted(job: Job) -> Any:
     """Return the job as plain data in which secret values are redacted."""
     return description.redacted(job_to(job))
+
+
+def _roles(data: Mapping[str, Any]) -> Iterable[str]:
+    roles = data.get("roles")
+    return roles if isinstance(roles, Mapping) else ()
+
+
+def _for_roles(layer: ForEveryRole, roles: Iterable[str]) -> Layer:
+    """Return the layer with its keys under each of the roles."""
+    origins = {("roles", role, *place): origin for role in roles for place, origin in layer.origins.items()}
+    return {"roles": dict.fromkeys(roles, layer.data)}, origins
 
 
 def _file(path: str) -> Layer:

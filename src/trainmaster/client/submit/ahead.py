@@ -11,9 +11,12 @@ import json
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from trainmaster.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _coming: tuple[int, BinaryIO] | None = None  # the process, and the pipe that it writes both to, a line each
 
@@ -46,21 +49,22 @@ def certificate_and_key() -> tuple[str, str]:
     return certificate, key
 
 
-def runtime(folder: Path, engine: str, without: Collection[str] = ()) -> Path:
+def runtime(folder: Path, engine: str, without: Collection[str] = (), framework: EntryPoint | None = None) -> Path:
     """Return the runtime archive, below `folder`; called after `certificate_and_key`. `engine`: the one that `begin` was called for;
-    `without`: see `runtime_archive.archive`. Raises BadInput where a package is missing.
+    `without` and `framework`: see `runtime_archive.archive`. Raises BadInput where a package is missing.
     """
     global _coming
     from trainmaster.engines.runtime_archive import archive
 
     if _coming is None:
-        return archive(folder, without=without, engine=engine)
+        return archive(folder, without=without, engine=engine, framework=framework)
     (pid, pipe), _coming = _coming, None
     with pipe:
         line = pipe.readline()
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody is waited for
         os.waitpid(pid, 0)
-    return archive(folder, json.loads(line) if line and not without else "", without, engine)
+    known = json.loads(line) if line and not without and framework is None else ""
+    return archive(folder, known, without, engine, framework)
 
 
 def _state(engine: str) -> str:

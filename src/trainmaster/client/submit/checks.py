@@ -23,7 +23,8 @@ def check(job: Job, where: Backend, described: Job, probe: bool = True) -> None:
     """
     from trainmaster import frameworks
 
-    frameworks.load(job.framework)
+    for role in job.roles.values():
+        frameworks.ports(job, role)
     for name in job.engines:
         engine(name, f"engines.{name}")
     if not engine(where.engine).capabilities.images:

@@ -33,6 +33,7 @@ from trainmaster.client.jobs.places import (
     storage_errors,
 )
 from trainmaster.client.submit.checks import archive_path, check, check_files
+from trainmaster.client.submit.gpus import with_gpus
 from trainmaster.client.submit.idempotency import claim_of, give_up, key_file, same_job, take
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import COPIED, Environment, Job, Role
@@ -119,7 +120,7 @@ def place(job: Job, base: Path, environ: Mapping[str, str], where: Backend) -> t
         placed = attrs.evolve(placed, environment=environment)
     if not where.on_this_machine:
         placed = attrs.evolve(placed, roles={name: _limited(role) for name, role in placed.roles.items()})
-    return where.place(placed), values
+    return where.place(with_gpus(placed, where.on_this_machine)), values
 
 
 def _limited(role: Role) -> Role:

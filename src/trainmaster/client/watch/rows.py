@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from trainmaster.client.watch.printing import Choice
-from trainmaster.client.watch.watched import COLOURS, HEAD, HISTORY, Watching, colour, task_cells
+from trainmaster.client.watch.watched import HEAD, HISTORY, Watching, colour, lead_colour, task_cells
 from trainmaster.core.spec.quantities import format_count
 from trainmaster.core.states import FAILED, KILLED, LOST, PENDING, SUCCEEDED
+from trainmaster.words import colours
 from trainmaster.words.text import clean
 
 REDRAW = 0.1  # s between two drawings at least
@@ -27,7 +28,7 @@ class Rows:
 
     def __init__(self, out: TextIO, choice: Choice) -> None:
         self._choice = choice
-        self._console = Console(file=out, highlight=False, emoji=False, markup=False)
+        self._console = Console(file=out, highlight=False, emoji=False, markup=False, no_color=not colours.allowed())
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
@@ -37,7 +38,7 @@ class Rows:
     def lines(self, blocks: list[tuple[str, str]]) -> None:
         """Print lines, many at once: one redraw of the rows for all. They are the terminal's as they are: rich takes 0.1 ms for a line."""
         for task, block in blocks:
-            text = self._choice.led(task, block, clean, 0 if self._console.no_color else COLOURS[colour(task)])
+            text = self._choice.led(task, block, clean, lead_colour(task))
             self._console.print(Segments([Segment(text)]), soft_wrap=True)
 
     def news(self, seen: Watching) -> None:

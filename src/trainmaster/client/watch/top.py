@@ -20,6 +20,7 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.report import job_progress
 from trainmaster.core.spec.quantities import format_bytes
 from trainmaster.log.index import Headline
+from trainmaster.words import colours
 from trainmaster.words.events import clock, event_text
 from trainmaster.words.text import ago, clean, ended_lines, progress
 
@@ -118,7 +119,7 @@ def _running_cells(job: Headline, status: Callable[[str], Facts], now: float) ->
 
 def _screen() -> Live:
     return Live(
-        console=Console(highlight=False, emoji=False, markup=False),
+        console=Console(highlight=False, emoji=False, markup=False, no_color=not colours.allowed()),
         screen=True,
         auto_refresh=False,
         vertical_overflow="crop",

@@ -16,7 +16,8 @@ from typing import Any, TextIO
 
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.printing import Aloud, Choice, Piped, Plain, Question
-from trainmaster.client.watch.watched import COLOURS, Watching, colour
+from trainmaster.client.watch.watched import Watching, lead_colour
+from trainmaster.words import colours
 from trainmaster.words.text import clean
 
 MOMENT = 0.3  # s until a terminal shows live rows
@@ -84,15 +85,14 @@ class First:
     def lines(self, blocks: list[tuple[str, str]]) -> None:
         if blocks:
             self.close()
-            self._out.write(
-                "".join(self._choice.led(task, block, clean, COLOURS[colour(task)]) for task, block in blocks)
-            )
+            self._out.write("".join(self._choice.led(task, block, clean, lead_colour(task)) for task, block in blocks))
             self._out.flush()
 
     def news(self, seen: Watching) -> None:
         if seen.news:
             self.close()
-            self._out.write("".join(f"\x1b[1m{line}\x1b[0m\n" for line in seen.news))
+            bold, plain = ("\x1b[1m", "\x1b[0m") if colours.allowed() else ("", "")
+            self._out.write("".join(f"{bold}{line}{plain}\n" for line in seen.news))
             self._out.flush()
             seen.news.clear()
 

@@ -9,6 +9,7 @@ from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.lines import Lines, without_reports
 from trainmaster.core.spec.quantities import format_bytes, format_seconds
 from trainmaster.core.states import PENDING, RUNNING, STAGING, state_word
+from trainmaster.words import colours
 from trainmaster.words.restarts import Restarts
 from trainmaster.words.text import ended_lines, left_out_lines, output_sizes, progress
 
@@ -96,6 +97,11 @@ class Watching:
 
 def colour(task: str) -> str:
     return list(COLOURS)[sum(task.encode()) % len(COLOURS)]
+
+
+def lead_colour(task: str) -> int:
+    """Return the colour of terminals of what leads a task's lines; 0: none."""
+    return COLOURS[colour(task)] if colours.allowed() else 0
 
 
 def spark(values: Iterable[float], most: float | None = None) -> str:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from trainmaster.core.plain import Plain
+from trainmaster.core.spec.shapes import PER_GPU
 
 LEADING = ("chief", "master")  # roles whose task is rank 0 wherever there is one
 
@@ -81,7 +82,7 @@ def assign(members: Sequence[Member], previous: Mapping[str, int] | None = None)
 
 def copies(processes: int | str, devices: int) -> int:
     """Return the number of copies of the program that a container runs; `per-gpu` is one where it has no device."""
-    return max(1, devices) if processes == "per-gpu" else int(processes)
+    return max(1, devices) if processes == PER_GPU else int(processes)
 
 
 def _by_role(members: Iterable[Member]) -> list[Member]:

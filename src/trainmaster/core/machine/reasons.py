@@ -155,6 +155,10 @@ REASONS: dict[str, Reason] = {
         PROGRAM, False, "reported [{metric} = {value}|a metric that is nan or infinite][ at step {step}], and stop_on is nan",
         advice="see what made it so, like the learning rate or the data of that step: tm logs {job} {task}; or leave stop_on out",
     ),
+    "framework-failed": Reason(
+        USER, False, "its framework cannot be used[: {detail}]", _ENGINE_WORD,
+        advice="correct or remove this package, and begin again: tm retry {job}; its traceback: tm logs {job} master",
+    ),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(
         ENGINE, False, "its event log could not be written[ for {seconds}][: {detail}]",

@@ -215,7 +215,7 @@ class Role(Section):
     )
     replicas: Replicas = key("how many tasks, a number or {min, max}", "replicas", "1", of=Replicas, factory=Replicas)
     processes: int | str = key(
-        "copies of the program in one container, a number or per-gpu", "processes", "1", default=1
+        "copies of the program in one container: a number, or gpu for one for each GPU", "processes", "1", default=1
     )
     threads: int | str = key(
         "threads of each program's libraries (OMP_NUM_THREADS): cores, the task's divided by its processes; machine, this "
@@ -540,7 +540,12 @@ class Job(Section):
         "the file's name, for job.yaml its directory's; else the program's",
         default="job",
     )
-    framework: str = key("how programs learn of their peers", "text", "generic", default="generic")
+    framework: str = key(
+        "how programs learn of their peers: generic, pytorch, tensorflow, xlearning, or one that a package adds",
+        "text",
+        "generic",
+        default="generic",
+    )
     environment: Environment = key("what the programs run in", "environment", of=Environment, factory=Environment)
     roles: dict[str, Role] = key("the kinds of processes", "sections by name", of=Role)
     files: tuple[str, ...] = key(

@@ -26,11 +26,21 @@ from trainmaster.core.spec.threads import CORES
 Path = tuple[str, ...]
 Origins = Mapping[Path, str]
 _MOST_TASKS = 100_000
+OF_SETTINGS = {  # keys that are not of one job but of all: the page Run a job, Settings
+    "defaults": "set it for each role; defaults: is a key of your settings, for all jobs",
+    "engine": "use --engine NAME; engine: is a key of your settings, for all jobs",
+}
 
 
 def job_from(data: Any, origins: Origins | None = None) -> Job:
     """Return the job that `data` describes. Raises BadInput, naming key, value and place, at the first mistake."""
     return _Reading(origins or {}).job(data)
+
+
+def check_role(data: Any, origins: Origins, path: Path) -> None:
+    """Raise BadInput, as `job_from` does, where `data` at `path` is not keys of a role; `command` may be missing."""
+    section = {"command": "true", **data} if isinstance(data, Mapping) else data
+    _Reading(origins).section(model.Role, section, path)
 
 
 def job_to(job: Job) -> dict[str, Any]:
@@ -139,6 +149,7 @@ class _Reading:
         value = None if key and is_secret(key) else value
         name = SYNONYMS.get(key.lower().replace("-", "_"), "")
         mend = f"did you mean {name}?" if name.partition(".")[0] in known else nearest(key, known)
+        mend = OF_SETTINGS.get(key, mend) if not path else mend
         raise self.refused((*path, key), value, f"there is no key {key!r}{where}", mend, "unknown-key")
 
     def value(self, field: Any, value: Any, path: Path) -> Any:

@@ -16,6 +16,7 @@ from trainmaster.core.spec.threads import CORES, MACHINE
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SHORTEST = 0.01  # s
+PER_GPU = "per-gpu"  # as many processes as the container has devices
 NAME_WORDS = "a name of letters, digits, '-', '_' and '.', beginning with a letter or digit, at most 63"
 
 
@@ -227,9 +228,9 @@ def _after(value: Any) -> dict[str, str]:
 
 def _processes(value: Any) -> int | str:
     try:
-        return "per-gpu" if value == "per-gpu" else _positive_count(value)
+        return PER_GPU if value in ("gpu", PER_GPU) else _positive_count(value)
     except ValueError:
-        raise ValueError("expected a whole number, 1 or more, or per-gpu") from None
+        raise ValueError("expected a whole number, 1 or more, or gpu") from None
 
 
 def _threads(value: Any) -> int | str:

@@ -65,7 +65,7 @@ def find_home(folder: Path | None = None) -> Home:
         raise BadInput(
             "there is no Spark here: SPARK_HOME is not set, no spark-submit is on the path, and the package pyspark is not installed",
             place=sys.prefix,
-            mend="pip install 'trainmaster[spark]', or set SPARK_HOME",
+            mend="in a clone of Trainmaster: pip install '.[spark]'; or set SPARK_HOME",
             anchor="no-spark",
         )
     return _home(Path(package.origin).parent, f"the package pyspark in {sys.prefix}")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from trainmaster.cli.options.given import json_option, print_json, wants_json
+
 
 @click.command("grants")
 @click.option("--namespace", default="", help="where jobs will run  [default: the kubeconfig's]")
 @click.option("--service-account", "account", default="trainmaster", show_default=True, help="the name of the account")
+@json_option
 def command(namespace: str, account: str) -> None:
     """Print the service account, role and binding by which masters run on Kubernetes, as YAML.
 
@@ -19,4 +22,8 @@ def command(namespace: str, account: str) -> None:
     from trainmaster.kube.manifest import as_yaml
 
     where = namespace or KubernetesClient().namespace_of()
-    click.echo(as_yaml(rights.granted(where, account)), nl=False)
+    objects = rights.granted(where, account)
+    if wants_json():
+        print_json(objects)
+    else:
+        click.echo(as_yaml(objects), nl=False)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import click
 
-from trainmaster.cli.options import completing
-from trainmaster.cli.options.given import json_option, print_json, wants_json
+from trainmaster.cli.options.given import engine_option, json_option, print_json, wants_json
 
 
 @click.command("show")
-@click.option(
-    "--engine", metavar="NAME", default="local", show_default=True,
-    help="whose cluster: local, yarn, kubernetes, or one that a package adds",
-    shell_complete=completing.engines,
-)  # fmt: skip
+@engine_option(doc="whose cluster")
 @json_option
 def command(engine: str) -> None:
     """Show the nodes of an engine's cluster with what is free on each, and its queues."""

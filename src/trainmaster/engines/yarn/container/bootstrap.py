@@ -67,7 +67,8 @@ def _devices(gpus: int | None) -> tuple[str, ...]:
     """Lease the devices of this container, where YARN counts them (None: it does not). Programs that were given none see none."""
     if gpus is None:
         return ()
-    from trainmaster.host.devices import VISIBLE, Devices
+    from trainmaster.host.devices import Devices
+    from trainmaster.host.machine import VISIBLE
 
     devices = Devices()
     try:

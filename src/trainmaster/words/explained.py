@@ -1,0 +1,29 @@
+"""What an error's name in brackets means, and the reason of an end: for `tm explain NAME`.
+
+Errors are in `docs/errors.md` of the repository. In an installed package that page is in this folder, where the wheel has it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trainmaster.core.machine.reasons import REASONS
+
+PAGE = "errors.md"
+_HERE = Path(__file__).resolve().parent
+_PLACES = (_HERE / PAGE, _HERE.parents[2] / "docs" / PAGE)
+_SECTION = re.compile(r"^### [^\n]*\{#([a-z0-9-]+)\}\n+(.*?)\s*(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+
+
+def explained(name: str) -> str:
+    """Return what an error, or the reason of an end, means and what to do; "" where nothing has this name."""
+    page = next((place for place in _PLACES if place.is_file()), None)
+    sections = dict(_SECTION.findall(page.read_text(encoding="utf-8"))) if page is not None else {}
+    parts = [_LINK.sub(r"\1", sections[name])] if name in sections else []
+    if (reason := REASONS.get(name)) is not None:
+        parts.append(
+            f"The reason of an end: {reason.text}" + (f"\nWhat to do: {reason.advice}" if reason.advice else "")
+        )
+    return "\n\n".join(parts)
