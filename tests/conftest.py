@@ -178,14 +178,16 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    absent = Counter(
-        why
+    properties = [
+        words
         for reports in terminalreporter.stats.values()
         for report in reports
         if getattr(report, "when", "") == "call"
-        for name, why in report.user_properties
-        if name == "not on"
-    )
+        for words in report.user_properties
+    ]
+    for line in sorted(str(value) for name, value in properties if name == "documents"):
+        terminalreporter.write_line(line)
+    absent = Counter(why for name, why in properties if name == "not on")
     for why, count in sorted(absent.items()):
         terminalreporter.write_line(f"{count} tests are not on {why}")
     skipped = terminalreporter.stats.get("skipped", [])
