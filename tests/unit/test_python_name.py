@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.yarn.container import bootstrap as inside
-from trainmaster.host.python_name import path_with_python
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.kubernetes.container.entry import AGENT_SECRET, HANDED, MASTER_SECRET, SECRET
 from trainmaster.engines.packed import opening_stores, unpacked
 from trainmaster.engines.promises import broken_gpus
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.statuses import NO_DEVICES, TERMINATED
-from trainmaster.host.python_name import path_with_python
 
 _OURS = ("TRAINMASTER_CONTAINER", "TRAINMASTER_PYTHON", "TRAINMASTER_NODE", "TRAINMASTER_POD")
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainmaster.engines.packed import opening_stores
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.host import linux
-from trainmaster.host.python_name import path_with_python
 from trainmaster.runtime.pinned import trusting
 
 if TYPE_CHECKING:

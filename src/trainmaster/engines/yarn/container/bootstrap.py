@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.core.errors import EngineFailed
 from trainmaster.engines.packed import opening_stores
 from trainmaster.engines.promises import broken_gpus
+from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.yarn.container.payload import taken
 from trainmaster.engines.yarn.container.promises import broken, mount_points
-from trainmaster.host.python_name import path_with_python
 
 if TYPE_CHECKING:  # an agent's first program waits for each import
     from trainmaster.engines.yarn.tokens import AgentTokens
