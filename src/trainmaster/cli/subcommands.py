@@ -13,7 +13,7 @@ from trainmaster.words import colours
 
 def _ask(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value:
-        colours.asked = {"always": True, "never": False}.get(value)
+        colours.option = {"always": True, "never": False}.get(value)
     ctx.color = colours.of_echo()
 
 

@@ -23,19 +23,19 @@ _OUTPUT = ("1", "2")  # the descriptors of stdout and stderr
 def readers(writers: Sequence[Process], processes: Iterable[Process]) -> list[Process]:
     """Return those of `processes` that read what `writers` print, directly or through others."""
     rest = [process for process in processes if process not in writers]
-    found: list[Process] = []
+    reading: list[Process] = []
     printed = {pipe for writer in writers for pipe in printed_pipes(writer.pid)}
     while more := [process for process in rest if not printed.isdisjoint(read_pipes(process.pid))]:
-        found += more
+        reading += more
         rest = [process for process in rest if process not in more]
         printed |= {pipe for process in more for pipe in printed_pipes(process.pid)}
-    return found
+    return reading
 
 
-def busy(found: Collection[Process], processes: Iterable[Process]) -> list[Process]:
-    """Return those of the readers `found` that are not done. `processes`: all that may write into their pipes, as they are now."""
+def busy(reading: Collection[Process], processes: Iterable[Process]) -> list[Process]:
+    """Return those of the readers `reading` that are not done. `processes`: all that may write into their pipes, as they are now."""
     living = {(process.pid, process.start): process for process in processes if process.alive}
-    alive = [living[key] for process in found if (key := (process.pid, process.start)) in living]
+    alive = [living[key] for process in reading if (key := (process.pid, process.start)) in living]
     reads = {process.pid: read_pipes(process.pid) for process in alive}
     writes = {process.pid: {pipe for pipe, _ in _pipes(process.pid, stat.S_IWUSR)} for process in living.values()}
     ending = set(reads)  # the readers whose input ends, since only such write into their pipes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-asked: bool | None = None  # by --color: always, never, or auto
+option: bool | None = None  # by --color: always, never, or auto
 
 
 def allowed() -> bool:
     """Tell whether a terminal gets colours."""
-    return bool(asked) or (asked is None and not os.environ.get("NO_COLOR"))
+    return bool(option) or (option is None and not os.environ.get("NO_COLOR"))
 
 
 def of_echo() -> bool | None:
     """Return what `click.echo` takes as `color`: whether colours stay, None for on a terminal alone."""
-    return asked if allowed() else False
+    return option if allowed() else False
