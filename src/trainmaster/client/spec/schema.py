@@ -121,8 +121,8 @@ def _value(shape: str, of: type[Any] | None, sections: dict[str, Any]) -> dict[s
         section = {"$ref": f"#/$defs/{of.__name__}"}
         if shape not in BY_NAME:  # by a shorter way too, and without a value
             return {"anyOf": [section, _whole(1) if shape == "replicas" else _TEXT, {"type": "null"}]}
-        one = {"anyOf": [section, {"type": ["string", "null"]}]}
-        return {"anyOf": [_mapping(one), {"type": "null"}] + ([_TEXTS] if shape == "secrets" else [])}
+        entry = {"anyOf": [section, {"type": ["string", "null"]}]}
+        return {"anyOf": [_mapping(entry), {"type": "null"}] + ([_TEXTS] if shape == "secrets" else [])}
     if " | " in shape:
         words: list[str | bool] = [*shape.split(" | ")]
         return {"enum": words + ([True, False] if "off" in words else [])}  # YAML's own reading of on and off
