@@ -137,6 +137,7 @@ docs-serve: setup
 record: setup $(VENV)/.pytorch
 	$(BIN)/python examples/digits/data.py
 	$(BIN)/python docs/record.py docs/run.svg
+	$(BIN)/python docs/pictures.py docs/images
 
 # What the benchmarks compare with, apart from what is ours: just what the file lists. torchft runs on the PyTorch that ours does.
 $(VENV)/peers/.installed: $(VENV)/.dev constraints/peers.txt
