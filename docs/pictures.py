@@ -59,7 +59,7 @@ def main() -> None:
         Path("moons.py").write_text(TRAINS)
         wait(tm("submit", "-n", "2", "--name", "moons", "--", "python", "moons.py", "300"))
         wait(tm("submit", "--name", "sentiment", "--restart", "never", "--", "sh", "-c", FAILS))
-        options = "-n 3 --name two-moons --cores 0.5 --memory 256MiB".split()
+        options = ["-n", "3", "--name", "two-moons", "--cores", "0.5", "--memory", "256MiB"]
         shown = tm("submit", *options, "--", "python", "moons.py", str(STEPS))
         wait_for_step(shown, KILLED_AT)
         tm("kill", shown, "worker:1", "--signal", "KILL")
@@ -75,7 +75,7 @@ def tm(*words: str) -> str:
 
 
 def wait_for_step(job: str, step: int) -> None:
-    until(lambda: (json.loads(tm("status", "--json", job))["tasks"][0]["step"] or 0) >= step, 300)
+    until(lambda: (json.loads(tm("status", "--json", job))["tasks"][0].get("step") or 0) >= step, 300)
 
 
 def wait(job: str) -> None:
