@@ -76,9 +76,10 @@ def read_page(text: str) -> Iterator[Block | File]:
 
 
 def _end(lines: Sequence[str], number: int, fence: str) -> int:
-    while lines[number] != fence:
-        number += 1
-    return number
+    for end in range(number, len(lines)):
+        if lines[end] == fence:
+            return end
+    raise ValueError(f"line {number}: the block has no end")
 
 
 def _markers(line: int, comments: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -101,7 +102,7 @@ def _commands(line: int, content: Sequence[str], reasons: Mapping[str, str]) -> 
         if not content[number].startswith("$ "):
             raise ValueError(f"line {line + 1 + number}: a console block begins with a command: $ ...")
         start, text = number, [content[number].removeprefix("$ ")]
-        while text[-1].endswith("\\"):
+        while text[-1].endswith("\\") and number + 1 < len(content):
             number += 1
             text.append(content[number])
         number += 1

@@ -27,7 +27,7 @@ from trainmaster.agent.warm.keeper import Keeper
 from trainmaster.host import children, linux, process_tree
 from trainmaster.host.allowance import Allowance
 
-WITHHELD = {"RANK", "TRAINMASTER_ATTEMPT", "TRAINMASTER_JOB", "TRAINMASTER_TASK"}
+WITHHELD = {"RANK", "TRAINMASTER_ATTEMPT", "TRAINMASTER_JOB", "TRAINMASTER_ROLE", "TRAINMASTER_INDEX"}
 HEAVY = "import os, random, tempfile, multiprocessing, logging\nMADE = os.getpid()\nos.environ.setdefault('OF_HEAVY', '1')\n"
 LOOK = r"""
 import atexit, json, os, resource, sys
@@ -99,7 +99,8 @@ class Container:
     def launch(self, attempt: int, command: list[str] | str | None = None) -> Launch:
         environ = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "LC_ALL")} | {
             "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin", "PYTHONPATH": str(self.library), "PWD": str(self.folder),
-            "RANK": str(attempt), "TRAINMASTER_ATTEMPT": str(attempt), **self.extra,
+            "RANK": str(attempt), "TRAINMASTER_ATTEMPT": str(attempt),
+            "TRAINMASTER_JOB": "digits-k3x7qa", "TRAINMASTER_ROLE": "worker", "TRAINMASTER_INDEX": "1", **self.extra,
         }  # fmt: skip
         return Launch(self.command if command is None else command, str(self.folder), environ, Allowance.present())
 
@@ -512,7 +513,6 @@ def test_only_the_program_has_the_programs_command_line(tmp_path: Path) -> None:
     """`pkill -f train.py` ends no template, nor the fork that waits to be the next program."""
 
     async def act(container: Container) -> None:
-        container.extra = {"TRAINMASTER_TASK": "worker:1", "TRAINMASTER_JOB": "digits-k3x7qa"}
         await container.first()
         warm = container.keeper._template
         assert warm is not None

@@ -13,6 +13,8 @@ import pytest
 
 from trainmaster.cli.main import main, submits
 from trainmaster.cli.tm import COMMANDS
+from trainmaster.core.machine.reasons import REASONS
+from trainmaster.words.explained import explained
 
 HEAVY = {
     "rich",
@@ -254,6 +256,9 @@ def test_the_name_of_an_error_or_of_a_reason_is_explained(home) -> None:
     assert "What to do: raise timeouts.stall" in tm("explain", "stalled").stdout
     assert json.loads(tm("explain", "stalled", "--json").stdout)["name"] == "stalled"
     assert tm("explain", "nonsense").returncode == 2
+    broken = tm("explain", "no-file", TRAINMASTER_SITE="/nowhere")
+    assert (broken.returncode, broken.stdout.startswith("The named")) == (0, False), broken
+    assert not [name for name in REASONS if set("[]{}|") & set(explained(name))]
 
 
 def test_jobs_that_run_are_json_in_top(home) -> None:

@@ -62,6 +62,8 @@ def test_words_have_colours(
 @pytest.mark.parametrize("options", [[], ["--color=never"]])
 def test_a_watched_job_has_colours(home, options: list[str]) -> None:
     """Its failure, and what leads the lines of its tasks."""
-    output = shown(["run", *options, "-n", "2", "--restart", "never", "--", "sh", "-c", "echo hello; exit 3"], True)
+    output = shown(
+        ["run", *options, "-n", "2", "--restart", "never", "--", "sh", "-c", "echo hello; sleep 1; exit 3"], True
+    )
     assert "hello" in output
     assert ("m\x1b[0m" in output or "\x1b[3" in output or "\x1b[1m" in output) is (not options), output

@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     shutil.copytree(RELEASES / request.param, folder)
     for path in folder.rglob("*"):
         if path.is_file() and TOP.encode() in (content := path.read_bytes()) and path.suffix != ".gz":
-            path.write_bytes(re.sub(rf"{TOP}\b".encode(), str(folder).encode(), content))
+            path.write_bytes(re.sub(rf"(?<![\w-]){TOP}(?![\w-])".encode(), str(folder).encode(), content))
     monkeypatch.setenv("TRAINMASTER_STATE_DIR", str(folder / "state"))
     return folder
 

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2.5, 0.5, 10**12, "", "none", "x", "worker:0", "3", "-3", "1.5", "3s", "1h30m", "2 Minutes", "2GiB", "2g",
     "100", "10ms", "5ms", "512KiB", "SIGTERM", "USR1", "15", "per-gpu", "cores", "machine", "a/b", "../x", "a/../b", "/abs", "s3://x/y",
-    "1.0", "true", "on", "off", [], ["a"], [1], [True], [[]], ["a=b"], {}, {"a": 1}, {"a": "running"}, {"a": None}, {"a": "b"},
-    {"a": True}, {"a": {}}, {"a b": 0}, "a" * 64, "-x",
+    "1.0", "true", "on", "off", "Yes", "TRUE", "None", [], ["a"], [1], [True], [[]], ["a=b"], {}, {"a": 1}, {"a": "running"},
+    {"a": None}, {"a": "b"}, {"a": True}, {"a": {}}, {"a b": 0}, "a" * 64, "-x",
 ]  # fmt: skip
 # What only the reader looks at: it refuses these too.
 LOOSER = {

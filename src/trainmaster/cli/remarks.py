@@ -41,7 +41,8 @@ def warn(described: Any, spoken: Spoken = unchanged) -> None:
     from trainmaster.client.spec.describe import job_notes, job_warnings
 
     for text in job_notes(described.job, described.engine):
-        note(spoken(text, ""))
+        if words := spoken(text, ""):
+            note(words)
     for text in job_warnings(described.job, described.engine, described.origins):
         role = text.partition(" ")[2].partition(" ")[0] if text.startswith("role ") else ""
         if words := spoken(text, f"roles.{role}" if role else ""):

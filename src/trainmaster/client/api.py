@@ -264,13 +264,13 @@ def check_job(job: _Job | Mapping[str, Any], engine: str) -> _Job:
     """Return the job, and warn whoever called our caller of its doubtful points."""
     import warnings
 
-    from trainmaster.client.spec.describe import job_notes, job_warnings
+    from trainmaster.client.spec.describe import job_warnings
 
     fields = {field.name: getattr(job, field.name) for field in attrs.fields(_Job)} if isinstance(job, _Job) else {}
     described = _Job(**fields) if isinstance(job, _Job) else job_from(_keys(job))  # a plain one, which attrs can evolve
     roles = {} if isinstance(job, _Job) else job.get("roles") or {}
     written = [("roles", name, key) for name, role in roles.items() if isinstance(role, Mapping) for key in role]
-    for text in (*job_notes(described, engine), *job_warnings(described, engine, written)):
+    for text in job_warnings(described, engine, written):
         warnings.warn(text, JobWarning, stacklevel=3)
     return described
 

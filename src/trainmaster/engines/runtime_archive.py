@@ -35,7 +35,7 @@ DISTRIBUTIONS = (
     "starlette", "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
 _WHERE_INSTALLED = ("obstore",)  # for jobs with object stores
-_OURS = ("cli", "clusters", "integrations", "simulation", "spark")  # our packages that no container runs
+_LEFT_OUT = ("cli", "clusters", "integrations", "simulation", "spark")  # our packages that no container runs
 _BEGIN = """\
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -124,7 +124,7 @@ def _existing_archive(place: Path) -> Path | None:
 def _files(without: Collection[str]) -> Iterator[tuple[str, str]]:
     import importlib.metadata  # 20 ms, which a command that only asks the cluster need not spend
 
-    yield from plugins.package_files("trainmaster", str(Path(__file__).parent.parent), _OURS)
+    yield from plugins.package_files("trainmaster", str(Path(__file__).parent.parent), _LEFT_OUT)
     for distribution in (*DISTRIBUTIONS, *_WHERE_INSTALLED):
         if distribution in without:
             continue

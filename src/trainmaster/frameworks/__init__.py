@@ -31,6 +31,7 @@ def names() -> list[str]:
     return sorted(built_in() | plugins.names(plugins.FRAMEWORKS))
 
 
+@functools.cache
 def built_in() -> frozenset[str]:
     """Return the names of those that are part of Trainmaster."""
     return frozenset(module.name for module in iter_modules(__path__)) - _NOT_FRAMEWORKS

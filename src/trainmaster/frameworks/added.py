@@ -43,6 +43,12 @@ class Added:
         for table in (placement.env, *placement.copies, placement.paths, placement.defaults):
             if not isinstance(table, Mapping) or not _are_texts([*table, *table.values()]):
                 raise plugins.failed(self._point, f"environment returned {table!r}, and variables must be text")
+        if not isinstance(placement.files, Mapping) or not all(map(_is_text_file, placement.files.values())):
+            raise plugins.failed(
+                self._point, f"environment returned files {placement.files!r}, and each must be bytes of UTF-8"
+            )
+        if not isinstance(placement.store, str):
+            raise plugins.failed(self._point, f"environment returned store {placement.store!r}, and it must be text")
         if (returned := len(placement.copies)) not in (1, count := formation.by_task[task].copies):
             raise plugins.failed(self._point, f"environment returned variables of {returned} copies, not of {count}")
         return placement
@@ -52,6 +58,13 @@ class Added:
             return getattr(self._framework, name)(*arguments)
         except Exception as error:  # code of somebody else's may raise anything
             raise plugins.failed(self._point, f"{name} raised {plugins.words(error)}") from error
+
+
+def _is_text_file(content: object) -> bool:
+    try:
+        return isinstance(content, bytes) and content.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def _are_texts(values: Sequence[object]) -> bool:

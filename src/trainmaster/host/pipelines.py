@@ -47,8 +47,8 @@ def busy(reading: Collection[Process], processes: Iterable[Process]) -> list[Pro
 
 
 def read_pipes(pid: int) -> Mapping[str, str]:
-    """Return the pipes that a process can read, as `pipe:[123]`, and the descriptor of each."""
-    return dict(_pipes(pid, stat.S_IRUSR))
+    """Return the pipes that a process can read, as `pipe:[123]`, and the lowest descriptor of each."""
+    return dict(sorted(_pipes(pid, stat.S_IRUSR), key=lambda pair: int(pair[1]), reverse=True))
 
 
 def printed_pipes(pid: int) -> set[str]:
@@ -67,7 +67,11 @@ def _pipes(pid: int, mode: int) -> Iterator[tuple[str, str]]:
 
 
 def _is_done(process: Process, pipes: Mapping[str, str]) -> bool:
-    return _sleeps_for_input(process.pid) and not any(_unread(process.pid, descriptor) for descriptor in pipes.values())
+    return (
+        process.state == "S"
+        and _sleeps_for_input(process.pid)
+        and not any(_unread(process.pid, descriptor) for descriptor in pipes.values())
+    )
 
 
 def _sleeps_for_input(pid: int) -> bool:

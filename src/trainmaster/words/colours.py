@@ -1,4 +1,4 @@
-"""Whether our words have colours: as `--color` says; else on terminals, unless NO_COLOR is set (no-color.org)."""
+"""Say whether our words have colours: as `--color` says; else on terminals, unless NO_COLOR is set (no-color.org)."""
 
 from __future__ import annotations
 

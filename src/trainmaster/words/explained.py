@@ -1,4 +1,4 @@
-"""What an error's name in brackets means, and the reason of an end: for `tm explain NAME`.
+"""Explain the name of an error, or the reason of an end, for `tm explain NAME`.
 
 Errors are in `docs/errors.md` of the repository. In an installed package that page is in this folder, where the wheel has it.
 """
@@ -14,6 +14,7 @@ PAGE = "errors.md"
 _HERE = Path(__file__).resolve().parent
 _PLACES = (_HERE / PAGE, _HERE.parents[2] / "docs" / PAGE)
 _SECTION = re.compile(r"^### [^\n]*\{#([a-z0-9-]+)\}\n+(.*?)\s*(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+_FIGURE = re.compile(r"\{(\w+)\}")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 
 
@@ -23,7 +24,6 @@ def explained(name: str) -> str:
     sections = dict(_SECTION.findall(page.read_text(encoding="utf-8"))) if page is not None else {}
     parts = [_LINK.sub(r"\1", sections[name])] if name in sections else []
     if (reason := REASONS.get(name)) is not None:
-        parts.append(
-            f"The reason of an end: {reason.text}" + (f"\nWhat to do: {reason.advice}" if reason.advice else "")
-        )
+        text, advice = (_FIGURE.sub(lambda figure: figure[1].upper(), part) for part in reason.whole)
+        parts.append(f"The reason of an end: {text}" + (f"\nWhat to do: {advice}" if advice else ""))
     return "\n\n".join(parts)

@@ -190,14 +190,14 @@ class Program:
 
     async def tidy(self, limit: float = LEFT_BEHIND) -> list[Process]:
         """End the processes that a program left behind at its own end, gently where that is enough within `limit` seconds."""
+        deadline = time.monotonic() + limit
         if any(p.alive for p in self.in_groups()):
-            readers = [
-                p for p in self.in_groups() if "0" in pipelines.read_pipes(p.pid).values()
-            ]  # as in `python train.py > >(tee log)`
+            # As in `python train.py > >(tee log)`.
+            readers = [process for process in self.in_groups() if "0" in pipelines.read_pipes(process.pid).values()]
             await self._finish_reading(readers, min(limit, LEFT_BEHIND))
             self._signal_groups(signal.SIGTERM)
             self._signal_groups(signal.SIGCONT)
-            await process_tree.wait_until_gone(self.in_groups, limit)
+            await process_tree.wait_until_gone(self.in_groups, deadline - time.monotonic())
         return await self.sweep()
 
     async def _finish_reading(self, readers: Sequence[Process], limit: float) -> None:

@@ -225,7 +225,7 @@ class Keeper:
         launch, command, withheld = running.launch, running.command, running.withheld
         spared = attrs.evolve(launch, environ=_fixed(launch, withheld))
         folder = command.folder(launch.cwd)
-        title = f"tm: warm {launch.environ.get('TRAINMASTER_TASK', '')} {launch.environ.get('TRAINMASTER_JOB', '')}"
+        title = "tm: warm {TRAINMASTER_ROLE}:{TRAINMASTER_INDEX} {TRAINMASTER_JOB}".format_map(launch.environ)
         # An interpreter that does not heed our code would run its program: so it first shows that it does, with one that does nothing.
         trial = template.start(spared, command.harmless, withheld, title)
         try:

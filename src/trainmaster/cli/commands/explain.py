@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -10,7 +11,24 @@ from trainmaster.cli.options.describing import DescribesJob, described, job_opti
 from trainmaster.cli.options.given import json_option, print_json, wants_json
 
 
-@click.command("explain", cls=DescribesJob)
+class ExplainsNames(DescribesJob):
+    """`tm explain`. The name of an error is explained before any settings are read: they may be what is wrong."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = [word for word in args if not word.startswith("-")]
+        if len(names) == 1 and "--" not in args and not os.path.exists(names[0]) and not ctx.resilient_parsing:
+            from trainmaster.words.explained import explained
+
+            if text := explained(names[0]):
+                if "--json" in args or wants_json():
+                    print_json({"name": names[0], "text": text})
+                else:
+                    click.echo(text)
+                ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+@click.command("explain", cls=ExplainsNames)
 @job_options
 @click.option("-a", "--all", "everything", is_flag=True, help="built-in values too")
 @json_option
@@ -29,19 +47,13 @@ def command(file: str | None, engine: str, everything: bool, **options: Any) -> 
 
     With the name of an error, as in [no-such-job], or the reason of an end, say what it means and what to do.
     """
-    import os
-
     import attrs
 
     from trainmaster.client.spec.describe import left_out_lines
     from trainmaster.client.spec.settings import explain
     from trainmaster.client.submit.preview import thread_lines, thread_shares
-    from trainmaster.words.explained import explained
     from trainmaster.words.text import columns
 
-    if file and not os.path.exists(file) and (text := explained(file)):
-        print_json({"name": file, "text": text}) if wants_json() else click.echo(text)
-        return
     description = described(file, engine, options)
     rows = [row for row in explain(description.job, description.origins) if everything or row.origin != "built-in"]
     if wants_json():

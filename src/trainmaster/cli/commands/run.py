@@ -47,9 +47,8 @@ def command(
     tm run --framework pytorch --processes 2 -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
-    On this machine Ctrl-C and SIGTERM end the job, a second Ctrl-C at once. On a cluster the job goes on, as it does on either when the
-    terminal or the output's pipe is closed, or at SIGQUIT. --detach says otherwise.
-    The exit status is the job's.
+    On this machine Ctrl-C and SIGTERM end the job, a second one without the grace of its programs. On a cluster the job goes on. It goes
+    on anywhere when the terminal or the output's pipe is closed, or at SIGQUIT. --detach says otherwise.
     """
     description = described(file, engine, options)
     if dry_run:

@@ -26,7 +26,9 @@ def command(job: str | None) -> None:
     from trainmaster.words.text import ended_lines
 
     if wants_json():
-        print_json([status(entry.id) for entry in headlines() if not entry.ended] if job is None else status(job))
+        from trainmaster.client.jobs.listing import present_statuses
+
+        print_json(present_statuses(headlines(), status) if job is None else status(job))
         return
     if not sys.stdout.isatty():
         raise BadInput(

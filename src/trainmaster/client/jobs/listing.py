@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -103,6 +103,18 @@ def matches(job: Headline, states: Sequence[str], name: str | None, after: float
 
     named = name is None or any(fnmatchcase(text, name) for text in (job.name, job.id))
     return named and (not states or job.word in states) and (job.submitted or 0.0) >= after
+
+
+def present_statuses(listed: Sequence[Headline], status: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the statuses of the jobs that have not ended; of one that cannot be read what the list has, and the error."""
+    statuses = []
+    for job in listed:
+        if job.ended is None:
+            try:
+                statuses.append(status(job.id))
+            except TrainmasterError as error:
+                statuses.append({**plain(job), "error": error.message})
+    return statuses
 
 
 def plain(job: Headline) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$)).+$"  # a path below the working directory
 _TEXT: dict[str, Any] = {"type": ["string", "number"]}
 _TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT}]}
 _FLAG: dict[str, Any] = {
-    "anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off", "1", "0"]}]
+    "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^({_any_case('true|false|yes|no|on|off')}|[01])$"}]
 }
 _NAMES: dict[str, Any] = {
     "anyOf": [
@@ -37,6 +37,7 @@ _NAMES: dict[str, Any] = {
         {"type": "array", "items": {"type": ["string", "integer"], "pattern": _NAME}},
     ]
 }
+_NONE: dict[str, Any] = {"anyOf": [{"type": "null"}, {"type": "string", "pattern": f"^ *{_any_case('none')} *$"}]}
 _COMMAND: dict[str, Any] = {
     "anyOf": [{"type": "string", "pattern": r"\S"}, {"type": "array", "items": _TEXT, "minItems": 1}]
 }
@@ -129,6 +130,4 @@ def _value(shape: str, of: type[Any] | None, sections: dict[str, Any]) -> dict[s
     base = shape.removesuffix(" or none")
     if base == shape:
         return _SHAPES[shape]
-    return {
-        "anyOf": [_SHAPES[base], {"enum": ["none", None] if base in ("duration", "interval") else ["none", "", None]}]
-    }
+    return {"anyOf": [_SHAPES[base], _NONE if base in ("duration", "interval") else {"enum": ["none", "", None]}]}

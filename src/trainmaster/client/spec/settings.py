@@ -69,9 +69,18 @@ def standing(environ: Mapping[str, str] | None = None) -> list[Layer]:
 def default_engine(built_in: str, environ: Mapping[str, str] | None = None) -> str:
     """Return the engine of a command that names none. Raises BadInput where the settings name one that does not exist."""
     for data, origins in reversed(_settings(os.environ if environ is None else environ)):
-        if data.get(ENGINE) is not None:
-            engine = str(data[ENGINE])
-            registry.engine(engine, f"{ENGINE}: {engine}   ({origins[ENGINE,]})")
+        if (engine := data.get(ENGINE)) is not None:
+            place = (
+                f"{ENGINE}: {engine}   ({next(origin for path, origin in origins.items() if path[:1] == (ENGINE,))})"
+            )
+            if not isinstance(engine, str):
+                raise BadInput(
+                    "expected the name of an engine",
+                    place=place,
+                    mend="write it like engine: yarn",
+                    anchor="wrong-value",
+                )
+            registry.engine(engine, place)
             return engine
     return built_in
 

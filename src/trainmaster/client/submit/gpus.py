@@ -21,6 +21,12 @@ def with_gpus(job: Job, on_this_machine: bool) -> Job:
     devices, _ = accelerators()
     if not devices:
         raise _refused(unsized[0], "this machine has none", "say how many programs: {key}.processes: 2 (--processes)")
+    if len(unsized) > 1 or unsized[0].replicas.least > 1:
+        raise _refused(
+            unsized[0],
+            "several containers would share this machine's",
+            "say how many each has: {key}.resources.gpus (--gpus)",
+        )
     sized = {
         role.name: attrs.evolve(role, resources=attrs.evolve(role.resources, gpus=len(devices))) for role in unsized
     }

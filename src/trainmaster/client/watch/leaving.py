@@ -60,17 +60,23 @@ def _let_go(job: str, number: int, detach: str | None) -> None:
         return
     from trainmaster.client.jobs.actions import kill
     from trainmaster.client.watch.follow import wait_for_end
-    from trainmaster.interrupts import interrupting
+    from trainmaster.interrupts import interrupting, undisturbed
     from trainmaster.words.text import ended_lines
 
     why = f"its command was ended by {signal.Signals(number).name}"
     try:
         with interrupting():
-            _say(f"\n{job} ends with this command; a second Ctrl-C ends it at once (--detach=leave leaves it running)")
+            _say(
+                f"\n{job} ends with this command; a second Ctrl-C takes its programs' grace (--detach=leave leaves it running)"
+            )
             kill(job, why)
             status = wait_for_end(job, tell=_say)
-    except KeyboardInterrupt:
-        _say(f"\n{job} ends at once")
+    except KeyboardInterrupt as second:
+        if getattr(second, "number", signal.SIGINT) not in ENDING:  # the terminal was closed: nobody waits any more
+            with undisturbed():
+                kill(job, why)  # the first time may have been broken off
+            raise
+        _say(f"\n{job} ends without the grace of its programs")
         with interrupting():
             kill(job, why, force=True)
             status = wait_for_end(job, KILLED_WITHIN)

@@ -28,7 +28,9 @@ class Rows:
 
     def __init__(self, out: TextIO, choice: Choice) -> None:
         self._choice = choice
-        self._console = Console(file=out, highlight=False, emoji=False, markup=False, no_color=not colours.allowed())
+        self._console = Console(
+            file=out, highlight=False, emoji=False, markup=False, color_system="auto" if colours.allowed() else None
+        )
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )

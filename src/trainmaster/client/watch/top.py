@@ -119,7 +119,7 @@ def _running_cells(job: Headline, status: Callable[[str], Facts], now: float) ->
 
 def _screen() -> Live:
     return Live(
-        console=Console(highlight=False, emoji=False, markup=False, no_color=not colours.allowed()),
+        console=Console(highlight=False, emoji=False, markup=False, color_system="auto" if colours.allowed() else None),
         screen=True,
         auto_refresh=False,
         vertical_overflow="crop",

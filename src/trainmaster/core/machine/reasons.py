@@ -157,7 +157,7 @@ REASONS: dict[str, Reason] = {
     ),
     "framework-failed": Reason(
         USER, False, "its framework cannot be used[: {detail}]", _ENGINE_WORD,
-        advice="correct or remove this package, and begin again: tm retry {job}; its traceback: tm logs {job} master",
+        advice="install, correct or remove the package that adds it, and begin again: tm retry {job}; its traceback: tm logs {job} master",
     ),
     "job-timeout": Reason(USER, False, "ran longer than timeouts.job[, {seconds}]", advice="raise timeouts.job"),
     "storage-lost": Reason(

@@ -190,7 +190,7 @@ class ScaleRequested(Plain):
 
 @attrs.frozen(slots=True, eq=False, repr=False)
 class GivenUp(Plain):
-    """The engine starts no master of the job any more, for a reason with its figures."""
+    """The job cannot go on, for a reason with its figures: the engine starts no master of it any more, or its framework fails."""
 
     reason: str
     figures: Mapping[str, Any]
