@@ -85,7 +85,7 @@ def job() -> str:
         "# The job file",
         (inspect.getdoc(Job) or "") + " The form is YAML; unknown keys are refused.",
         "",
-        "[A file with every key](../whole-job.yaml) has a comment at each. `tm schema` prints the JSON Schema, for editors and CI.",
+        "[A file with every key](../whole-job.yaml) has a comment at each. `tm schema` prints the JSON Schema for editors.",
         "",
     ]
     sections: dict[str, list[Any]] = {}

@@ -30,6 +30,8 @@ def prune(older: float | None, keep: int | None, with_jobs: bool, dry_run: bool,
     reachable = [engine for engine in registry.configured() if engine not in errors_by_engine]
     jobs = ended_before(limit, keep) if with_jobs else []
     entries = list(unused_since(limit, reachable)) if older is not None else []
+    if wants_json() and not (yes or dry_run):
+        raise click.UsageError("with --json nobody is asked: add --yes, or --dry-run", click.get_current_context())
     total = _show(jobs, entries)
     if dry_run or not (jobs or entries):
         click.echo(f"would go: {total}" if jobs or entries else "nothing is that old", err=True)

@@ -18,6 +18,7 @@ def command(job: str, timeout: str | None, exits_as: str) -> None:
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.sweep import resume
     from trainmaster.client.submit.carried import bring_outputs
+    from trainmaster.client.watch.connect import status as present
     from trainmaster.client.watch.follow import wait_for_end
     from trainmaster.core.spec.quantities import parse_seconds
     from trainmaster.words.text import ended_lines, output_sizes
@@ -29,6 +30,8 @@ def command(job: str, timeout: str | None, exits_as: str) -> None:
     status = wait_for_end(job, limit, resume, telling(job))
     if status is None:
         click.echo(f"{job} has not ended after {timeout}", err=True)
+        if wants_json():
+            print_json(present(job))
         raise click.exceptions.Exit(4)
     status = bring_outputs(job, status)
     if wants_json():

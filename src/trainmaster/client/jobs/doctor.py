@@ -143,6 +143,16 @@ def _rdma() -> Outcome:
     return GOOD, text, ""
 
 
+def _settings() -> Outcome:
+    from trainmaster.client.spec.settings import default_engine, standing
+    from trainmaster.client.spec.settings_files import settings_files
+
+    standing()
+    engine = default_engine("local")
+    files = [path for path in settings_files(os.environ) if os.path.isfile(path)]
+    return GOOD, f"{' and '.join(files) or 'no file of settings'}; jobs run on {engine} without --engine", ""
+
+
 def _pages() -> Outcome:
     from trainmaster.web.pages.render import has_scripts
 
@@ -157,6 +167,7 @@ def _pages() -> Outcome:
 
 CHECKS: dict[str, Callable[[], Outcome]] = {
     "python": _python,
+    "settings": _settings,
     "state directory": _state,
     "runtime directory": _runtime,
     "machine": _machine,

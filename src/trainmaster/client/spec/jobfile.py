@@ -22,20 +22,18 @@ _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def load(path: str | Path) -> tuple[dict[str, Any], dict[Place, str]]:
-    """Return the data of a YAML file and the origin ("job.yaml line 7") of each path in it."""
+def load(path: str | Path, kind: str = "job file", name: str = "") -> tuple[dict[str, Any], dict[Place, str]]:
+    """Return the data of a YAML file and the origin ("job.yaml line 7") of each path in it. Origins and messages call it `name`."""
     path = Path(path)
     try:
         content = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFound(
-            f"there is no job file {path}", mend="name a YAML file with the job", anchor="no-file"
-        ) from error
+        raise NotFound(f"there is no {kind} {path}", mend="name a YAML file with the job", anchor="no-file") from error
     except OSError as error:
-        raise BadInput(f"the job file {path} cannot be read: {error.strerror}", anchor="no-file") from error
+        raise BadInput(f"the {kind} {path} cannot be read: {error.strerror}", anchor="no-file") from error
     if len(content) > _LIMIT:
-        raise BadInput(f"{path} has {len(content)} bytes, too many for a job file", anchor="job-shape")
-    return parse(content, path.name)
+        raise BadInput(f"{path} has {len(content)} bytes, too many for a {kind}", anchor="job-shape")
+    return parse(content, name or path.name)
 
 
 def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, str]]:

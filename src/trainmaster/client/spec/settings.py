@@ -141,8 +141,7 @@ def _for_roles(layer: ForEveryRole, roles: Iterable[str]) -> Layer:
 def _file(path: str) -> Layer:
     from trainmaster.client.spec import jobfile  # YAML is loaded only where something is written in it
 
-    data, origins = jobfile.load(path)
-    return data, {place: origin.replace(os.path.basename(path), path, 1) for place, origin in origins.items()}
+    return jobfile.load(path, "file of settings", path)
 
 
 def _variables(variables: Mapping[str, str]) -> Layer:

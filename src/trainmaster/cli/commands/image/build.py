@@ -47,7 +47,10 @@ def command(
 
     text = recipes.recipe(base, requirements, runtime)
     if print_only:
-        click.echo(text, nl=False)
+        if wants_json():
+            print_json({"recipe": text})
+        else:
+            click.echo(text, nl=False)
         return
     if not name:
         raise click.UsageError("missing argument 'NAME[:TAG]'", click.get_current_context())

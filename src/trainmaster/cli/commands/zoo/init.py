@@ -39,7 +39,10 @@ def command(folder: str, model: str, base: str, list_models: bool) -> None:
     from trainmaster.integrations.elasticdl import zoos
 
     if list_models:
-        click.echo("\n".join(zoos.models()))
+        if wants_json():
+            print_json(list(zoos.models()))
+        else:
+            click.echo("\n".join(zoos.models()))
         return
     names = zoos.begin(Path(folder), model, base)
     if wants_json():
