@@ -6,6 +6,7 @@ often it was asked and what ran after it are in its output.
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from conformance.engines import TM, Engine, Submitted, workers
 from conformance.test_queue import cores
+from waiting import until
 
 STOP = {"grace": "5m"}
 SAVES = """
@@ -141,6 +143,31 @@ def test_a_program_has_its_grace_however_it_was_started(engine: Engine, form: st
     assert engine.tm("kill", job.id).returncode == 0
     assert job.end()["state"] == "killed"
     assert job.lines() == ["ready", "asked", "saved"]
+
+
+# What reads what a program prints keeps it until the end of its input; some handle SIGTERM to remove what they have written.
+READERS = {
+    "gzip": f"set -e; {PYTHON} | gzip > log.gz; echo after",
+    "sort": f"{PYTHON} | sort | cat > log; echo after",
+    "held": f"{{ {PYTHON}; true; }} | grep . > log; echo after",
+    "beside": f"(sleep 1000 & {PYTHON}) | grep . > log; echo after",
+    "timeout": f"timeout 1000 {PYTHON} | grep . > log; echo after",
+    "fifo": f"mkfifo pipe; grep . < pipe > log & {PYTHON} > pipe; wait; echo after",
+    "exec": f"exec > >(grep . > log); {PYTHON}; echo after",
+}
+
+
+@pytest.mark.needs("local-master")
+@pytest.mark.parametrize("form", READERS)
+def test_readers_keep_what_was_printed(engine: Engine, form: str) -> None:
+    engine.write("saves.py", SAVES.replace('print("ready"', 'open("began", "w").close()\nprint("ready"'))
+    job = engine.submit(workers(["bash", "-c", READERS[form]], stop=STOP))
+    until(lambda: (engine.folder / "began").exists(), what="its program begins")
+    assert engine.tm("kill", job.id).returncode == 0
+    assert job.end()["state"] == "killed"
+    packed = engine.folder / "log.gz"
+    kept = gzip.decompress(packed.read_bytes()).decode() if packed.exists() else (engine.folder / "log").read_text()
+    assert sorted(kept.splitlines()) == ["asked", "ready", "saved"]
 
 
 @pytest.mark.needs("logs-of-the-stopped", "local-master")

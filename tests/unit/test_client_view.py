@@ -161,7 +161,8 @@ def test_no_task_is_red() -> None:
     assert not {31, 91} & set(COLOURS.values())
 
 
-def test_the_first_line_is_taken_away_again() -> None:
+def test_the_first_line_is_taken_away_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
     shown, seen = First(out, Choice()), Watching("digits-abcdef")
     seen.take({"status": status(phase="staged 0/1")})

@@ -31,6 +31,7 @@ VALUES: list[Any] = [
 # What only the reader looks at: it refuses these too.
 LOOSER = {
     "interval": ["5ms"], "interval or none": ["5ms"], "positive size": ["512KiB"], "positive size or none": ["512KiB", ""],
+    "labels": [{"a": True}],  # the reader of YAML makes it a text
     "part or none": ["3", "1.5", "100", "15", ""], "factor or none": [""],
 }  # fmt: skip
 

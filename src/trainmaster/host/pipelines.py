@@ -17,19 +17,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from trainmaster.host.linux import Process
 
 _WAITS_FOR_INPUT = ("pipe_read", "pipe_wait", "poll", "select")  # parts of names of the kernel's functions
+Pipe = tuple[int, int]  # the device and the inode
 _OUTPUT = ("1", "2")  # the descriptors of stdout and stderr
 
 
-def readers(writers: Sequence[Process], processes: Iterable[Process]) -> list[Process]:
-    """Return those of `processes` that read what `writers` print, directly or through others."""
-    rest = [process for process in processes if process not in writers]
-    reading: list[Process] = []
-    printed = {pipe for writer in writers for pipe in printed_pipes(writer.pid)}
-    while more := [process for process in rest if not printed.isdisjoint(read_pipes(process.pid))]:
-        reading += more
-        rest = [process for process in rest if process not in more]
-        printed |= {pipe for process in more for pipe in printed_pipes(process.pid)}
-    return reading
+def readers(writers: Sequence[Process], processes: Sequence[Process]) -> list[Process]:
+    """Return those of `processes` that read what one of `writers` prints, directly or through others. A writer may be one of them."""
+    prints = {process.pid: printed_pipes(process.pid) for process in processes}
+    reads = {process.pid: read_pipes(process.pid) for process in processes}
+    sources = {writer.pid for writer in writers}
+    reading: set[int] = set()
+    while more := {
+        pid
+        for pid in reads.keys() - reading
+        if any(prints.get(source, set()) & reads[pid].keys() for source in sources - {pid})
+    }:
+        reading |= more
+        sources |= more
+    return [process for process in processes if process.pid in reading]
 
 
 def busy(reading: Collection[Process], processes: Iterable[Process]) -> list[Process]:
@@ -46,27 +51,27 @@ def busy(reading: Collection[Process], processes: Iterable[Process]) -> list[Pro
     return [process for process in alive if process.pid in ending or not _is_done(process, reads[process.pid])]
 
 
-def read_pipes(pid: int) -> Mapping[str, str]:
-    """Return the pipes that a process can read, as `pipe:[123]`, and the lowest descriptor of each."""
+def read_pipes(pid: int) -> Mapping[Pipe, str]:
+    """Return the pipes that a process can read, named ones too, and the lowest descriptor of each."""
     return dict(sorted(_pipes(pid, stat.S_IRUSR), key=lambda pair: int(pair[1]), reverse=True))
 
 
-def printed_pipes(pid: int) -> set[str]:
+def printed_pipes(pid: int) -> set[Pipe]:
     """Return the pipes that are a process's stdout or stderr."""
     return {pipe for pipe, descriptor in _pipes(pid, stat.S_IWUSR) if descriptor in _OUTPUT}
 
 
-def _pipes(pid: int, mode: int) -> Iterator[tuple[str, str]]:
+def _pipes(pid: int, mode: int) -> Iterator[tuple[Pipe, str]]:
     with contextlib.suppress(OSError):
         for name in os.listdir(folder := f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):  # closed meanwhile
-                if os.lstat(path := f"{folder}/{name}").st_mode & mode and (link := os.readlink(path)).startswith(
-                    "pipe:"
+                if os.lstat(path := f"{folder}/{name}").st_mode & mode and stat.S_ISFIFO(
+                    (pipe := os.stat(path)).st_mode
                 ):
-                    yield link, name
+                    yield (pipe.st_dev, pipe.st_ino), name
 
 
-def _is_done(process: Process, pipes: Mapping[str, str]) -> bool:
+def _is_done(process: Process, pipes: Mapping[Pipe, str]) -> bool:
     return (
         process.state == "S"
         and _sleeps_for_input(process.pid)

@@ -68,6 +68,12 @@ def takers(first: int, number: int) -> list[Process]:
     return tree.takers(tree.first, everywhere=True)
 
 
+def forwards(pid: int) -> bool:
+    """Tell whether a process sends a signal that it gets on to its whole group, and ends by itself with its child."""
+    program = _program(pid)
+    return program is not None and program.is_forwarder
+
+
 def main_process(first: int) -> int:
     """Return the process that does the work: `first`, or the only one that its shell waits for."""
     tree = _Tree(first, 0)

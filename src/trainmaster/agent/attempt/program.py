@@ -162,23 +162,31 @@ class Program:
     async def stop(self, number: int, grace: float) -> list[Process]:
         """Ask the program to end, give it `grace` seconds, then end every descendant. Return those that withstood even SIGKILL.
 
-        The signal is for the processes that do the work (`host.recipients`). Those that read what these print, like `tee`, have half of the
-        remaining grace for that. The rest of the program is ended after them, in what is left of the grace. Until then, whatever
-        is above them is stopped: a shell whose child ends begins its next command.
+        The signal is for the processes that do the work (`host.recipients`). Whatever is above them is stopped until they have ended, for a
+        shell whose child ends begins its next command. Then the rest of the program is asked to end, except those that read what these
+        printed, like `tee` and `gzip`: the end of their input ends them, for which they have half of the remaining grace.
         """
         deadline = time.monotonic() + grace
         targets = self._recipients(number, stop=True)
         readers = pipelines.readers(targets.processes, process_tree.descendants(os.getpid()))
+        reading = {process.pid for process in readers}
+        first = [process for process in targets.processes if process.pid not in reading] or targets.processes
         for process in targets.waiting:
             _send(process, signal.SIGSTOP)
-        for process in targets.processes:
-            _send(process, number)
-            _send(process, signal.SIGCONT)  # a stopped process could not handle the signal
-        alive = await process_tree.wait_until_gone(lambda: _now(targets.processes), grace)
+        _ask(first, number)
+        alive = await process_tree.wait_until_gone(lambda: _now(first), grace)
         if alive:
             return await self.sweep()
-        self.answer = self._answer(targets.speaking)
-        await self._finish_reading(readers, (deadline - time.monotonic()) / 2)
+        speaking = [process for process in targets.speaking if process.pid not in reading]
+        self.answer = self._answer(speaking or targets.speaking)
+        if readers:
+            for process in self.in_groups():  # who may hold the readers' pipes open
+                if process.pid not in reading:
+                    _ask([process], signal.SIGCONT if recipients.forwards(process.pid) else signal.SIGTERM)
+            await self._finish_reading(readers, (deadline - time.monotonic()) / 2)
+            late = [process for process in targets.processes if process.pid in reading]
+            _ask(_now(late), number)
+            await process_tree.wait_until_gone(lambda: _now(late), deadline - time.monotonic())
         return await self.tidy(deadline - time.monotonic())
 
     def _answer(self, processes: Sequence[Process]) -> Outcome | None:
@@ -220,6 +228,13 @@ class Program:
 def _send(process: Process, number: int) -> None:
     with contextlib.suppress(PermissionError):  # another user's, as under sudo
         linux.send(process.pid, process.start, number)
+
+
+def _ask(processes: Sequence[Process], number: int) -> None:
+    """Send a signal to each of the processes, also to one that is stopped: it could not handle the signal."""
+    for process in processes:
+        _send(process, number)
+        _send(process, signal.SIGCONT)
 
 
 def _send_all(processes: Sequence[Process], number: int) -> str:

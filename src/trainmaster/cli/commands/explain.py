@@ -15,7 +15,7 @@ class ExplainsNames(DescribesJob):
     """`tm explain`. The name of an error is explained before any settings are read: they may be what is wrong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names = [word for word in args if not word.startswith("-")]
+        names = [word.strip("[]") for word in args if not word.startswith("-")]
         if len(names) == 1 and "--" not in args and not os.path.exists(names[0]) and not ctx.resilient_parsing:
             from trainmaster.words.explained import explained
 

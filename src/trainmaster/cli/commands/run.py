@@ -47,8 +47,8 @@ def command(
     tm run --framework pytorch --processes 2 -- python train.py
     tm run job.yaml --set roles.worker.processes=2
 
-    On this machine Ctrl-C and SIGTERM end the job, a second one without the grace of its programs. On a cluster the job goes on. It goes
-    on anywhere when the terminal or the output's pipe is closed, or at SIGQUIT. --detach says otherwise.
+    On this machine Ctrl-C and SIGTERM end the job, a second one at once. On a cluster the job goes on. Everywhere it goes on when the
+    terminal or the output's pipe is closed, or at SIGQUIT. --detach says otherwise.
     """
     description = described(file, engine, options)
     if dry_run:

@@ -70,7 +70,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "factor": _number(minimum=1, maximum=100),
     "flag": _FLAG,
     "interval": {"type": "string", "pattern": _DURATION},
-    "labels": _mapping(_TEXT),
+    "labels": _mapping({"type": ["string", "number", "boolean"]}),  # a file's booleans are texts here
     "name": {"type": ["string", "number"], "pattern": _NAME, "minimum": 0},
     "number": _whole(),
     "part": _number(minimum=0, maximum=1),

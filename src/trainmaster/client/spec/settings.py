@@ -88,7 +88,7 @@ def default_engine(built_in: str, environ: Mapping[str, str] | None = None) -> s
 def _settings(environ: Mapping[str, str]) -> list[Layer]:
     """Return the content of the site file, of the user file and of the variables, where they exist."""
     site = environ.get("TRAINMASTER_SITE") or ""
-    if site and not os.path.exists(site):
+    if site and (os.path.isdir(site) or not os.path.exists(site)):
         raise BadInput(
             "there is no such file", place=f"TRAINMASTER_SITE={site}", mend="correct it, or unset it", anchor="no-file"
         )

@@ -42,6 +42,8 @@ def letting_go(detach: str | None = "leave") -> Iterator[Begun]:
                 yield begun
             except OSError as error:
                 if isinstance(error, TrainmasterError) or not (number := _drop_unread()):
+                    if begun.job and not isinstance(error, TrainmasterError):  # the output cannot be written
+                        _let_go(begun.job, signal.SIGPIPE, detach)
                     raise
                 interrupt(number)
         except KeyboardInterrupt as end:
@@ -60,25 +62,27 @@ def _let_go(job: str, number: int, detach: str | None) -> None:
         return
     from trainmaster.client.jobs.actions import kill
     from trainmaster.client.watch.follow import wait_for_end
-    from trainmaster.interrupts import interrupting, undisturbed
+    from trainmaster.core.errors import EngineFailed
+    from trainmaster.interrupts import interrupting, postponing, undisturbed
     from trainmaster.words.text import ended_lines
 
     why = f"its command was ended by {signal.Signals(number).name}"
     try:
         with interrupting():
-            _say(
-                f"\n{job} ends with this command; a second Ctrl-C takes its programs' grace (--detach=leave leaves it running)"
-            )
+            _say(f"\n{job} ends with this command; a second signal ends it at once (--detach=leave leaves it running)")
             kill(job, why)
             status = wait_for_end(job, tell=_say)
-    except KeyboardInterrupt as second:
-        if getattr(second, "number", signal.SIGINT) not in ENDING:  # the terminal was closed: nobody waits any more
+    except (KeyboardInterrupt, EngineFailed) as trouble:
+        if isinstance(trouble, EngineFailed):  # its master does not answer
+            _say(str(trouble))
+        elif getattr(trouble, "number", signal.SIGINT) not in ENDING:  # the terminal was closed: nobody waits any more
             with undisturbed():
                 kill(job, why)  # the first time may have been broken off
             raise
-        _say(f"\n{job} ends without the grace of its programs")
         with interrupting():
-            kill(job, why, force=True)
+            with postponing():  # a third Ctrl-C must not break it off
+                _say(f"\n{job} ends at once")
+                kill(job, why, force=True)
             status = wait_for_end(job, KILLED_WITHIN)
     for line in ended_lines(status) if status is not None else [f"{job} has not ended after {KILLED_WITHIN:.0f} s"]:
         _say(line)

@@ -118,13 +118,14 @@ class LocalClient(OnThisMachine):
         return launch.resume(job, kill)
 
     def end(self, application: str) -> None:
-        """End a job whose master does not answer: agents get SIGTERM first, and are killed after 10 s. No sweep resumes the job.
+        """End a job whose master does not answer: programs are killed; agents get SIGTERM, and SIGKILL after 10 s. No sweep resumes it.
 
         The masters are stopped meanwhile, not killed: their sockets stay open, so no agent starts a new master.
         """
         places.set_live(application, False)
         for mark in processes.living(application, MASTER):
             processes.send(mark.process, signal.SIGSTOP)
+        processes.end([mark.process for mark in processes.living(application, PROGRAM)])
         for mark in processes.living(application, AGENT):
             processes.send(mark.process, signal.SIGTERM)
         deadline = time.monotonic() + 10

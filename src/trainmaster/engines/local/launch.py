@@ -214,9 +214,12 @@ def _serve_as_master(link: socket.socket, template: Link) -> int:
     main = import_module(MASTER)
     main.warm()
     content = b""
-    with link:
-        while piece := link.recv(1 << 20):
-            content += piece
+    try:
+        with link:
+            while piece := link.recv(1 << 20):
+                content += piece
+    except ConnectionError:  # the command has ended in the middle
+        return 0
     if not content:
         return 0
     storage, payload = json.loads(content)
