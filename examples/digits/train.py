@@ -104,6 +104,8 @@ def main():
         print(f"rank {RANK}: going on after epoch {done}", flush=True)
     model = DistributedDataParallel(network)
     mine, held = part(*read("train")), read("test")
+    if not len(held[0]):
+        sys.exit("there are no digits to train on; make them: python data.py")
     print(f"rank {RANK} of {WORLD}: {len(mine[0])} rows to train on", flush=True)
     kept = time.monotonic()
     for epoch in range(done, options.epochs):
