@@ -17,6 +17,7 @@ from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
 from trainmaster.host.processes import AGENT, MASTER, PROGRAM, TEMPLATE
 
+_AGENTS_WITHIN = 3.0  # s; the programs are killed, so what is left is to store their output
 _FILES_A_TASK, _FILES = 4, 64  # of the master: for a task a connection, a pidfd, a log and its follower; and its own
 # For a task an agent, its threads and a program of a few threads; besides, master, template and their threads.
 _PROCESSES_A_TASK, _PROCESSES = (8, 16)
@@ -118,7 +119,7 @@ class LocalClient(OnThisMachine):
         return launch.resume(job, kill)
 
     def end(self, application: str) -> None:
-        """End a job whose master does not answer: programs are killed; agents get SIGTERM, and SIGKILL after 10 s. No sweep resumes it.
+        """End a job whose master does not answer: programs are killed; agents get SIGTERM, and SIGKILL after 3 s. No sweep resumes it.
 
         The masters are stopped meanwhile, not killed: their sockets stay open, so no agent starts a new master.
         """
@@ -128,7 +129,7 @@ class LocalClient(OnThisMachine):
         processes.end([mark.process for mark in processes.living(application, PROGRAM)])
         for mark in processes.living(application, AGENT):
             processes.send(mark.process, signal.SIGTERM)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _AGENTS_WITHIN
         while processes.living(application, AGENT) and time.monotonic() < deadline:
             time.sleep(0.02)
         while marks := processes.living(application):  # again while a dying process starts another
