@@ -180,10 +180,11 @@ class Program:
         speaking = [process for process in targets.speaking if process.pid not in reading]
         self.answer = self._answer(speaking or targets.speaking)
         if readers:
-            for process in self.in_groups():  # who may hold the readers' pipes open
-                if process.pid not in reading:
-                    _ask([process], signal.SIGCONT if recipients.forwards(process.pid) else signal.SIGTERM)
-            await self._finish_reading(readers, (deadline - time.monotonic()) / 2)
+            rest = [process for process in self.in_groups() if process.pid not in reading]
+            for process in rest:
+                _ask([process], signal.SIGCONT if recipients.forwards(process.pid) else signal.SIGTERM)
+            # While one of the rest lives, it may hold a pipe open.
+            await self._finish_reading(readers, (deadline - time.monotonic()) / 2, rest)
             late = [process for process in targets.processes if process.pid in reading]
             _ask(_now(late), number)
             await process_tree.wait_until_gone(lambda: _now(late), deadline - time.monotonic())
@@ -208,11 +209,15 @@ class Program:
             await process_tree.wait_until_gone(self.in_groups, deadline - time.monotonic())
         return await self.sweep()
 
-    async def _finish_reading(self, readers: Sequence[Process], limit: float) -> None:
-        """Wait until these have read and stored what there is to read, for `limit` seconds at most."""
+    async def _finish_reading(self, readers: Sequence[Process], limit: float, writers: Sequence[Process] = ()) -> None:
+        """Wait until `writers` have ended, and these have read and stored what there is to read, for `limit` seconds at most."""
+
+        def unfinished() -> list[Process]:
+            living = [process for process in _now(writers) if process.alive]
+            return living or pipelines.busy(readers, process_tree.descendants(os.getpid()))
+
         if readers:
-            agent = os.getpid()
-            await process_tree.wait_until_gone(lambda: pipelines.busy(readers, process_tree.descendants(agent)), limit)
+            await process_tree.wait_until_gone(unfinished, limit)
 
     async def sweep(self) -> list[Process]:
         """SIGKILL every descendant, double-forked ones too, and reap the copies. Return those that withstood it."""
