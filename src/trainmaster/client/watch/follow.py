@@ -52,14 +52,16 @@ def follow(
     seen: Seen | None = None,
 ) -> Iterator[Facts]:
     """Yield everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task. `after`: the number of an
-    event; those up to it are left out. `seen`: what an earlier call has handed out, which is left out too.
+    event; those up to it are left out.
 
-    `resume(job)` is called when no master has answered for a while; it may start one.
+    `resume(job)` is called when no master has answered for a while; it may start one. `seen`: what a call that was broken off has
+    handed out.
     """
     seen = seen or Seen(after)
     where = backend_of(job)
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
-    alone = looked = None  # since when no master answers; the last look whether somebody must take the job up
+    alone = None  # since when no master answers
+    looked = None  # the last look whether somebody must take the job up
     looks = _Looks(job, where, stored, resume)
     why, asked_at = "", -LOOK_ELSEWHERE  # what the backend says of the wait, and when it was asked
     away, met = None, False  # since when neither cluster nor storage could be asked; whether a master has answered
