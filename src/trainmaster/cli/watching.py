@@ -29,14 +29,12 @@ def watch_to_end(
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.places import site_of
     from trainmaster.client.jobs.sweep import resume
-    from trainmaster.client.watch.follow import Seen, follow
+    from trainmaster.client.watch.follow import follow
 
     choice = choice or output_choice(Past(job).described)
 
-    seen = Seen()
-
-    def show() -> dict[str, Any]:
-        items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume, seen=seen)
+    def show(tail: int | None) -> dict[str, Any]:
+        items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
         if "application" in site_of(job):  # it is on a cluster
             from trainmaster.client.jobs.renewal import renewing
             from trainmaster.client.submit.carried import bringing
@@ -46,8 +44,8 @@ def watch_to_end(
         return _print_items(items, choice) if wants_json() else _watch(job, items, choice)
 
     if begun is not None:
-        begun.show_end = show
-    status = show()
+        begun.show_end = lambda: show(0)
+    status = show(tail)
     raise click.exceptions.Exit(exit_status(status, exits_as))
 
 

@@ -49,15 +49,13 @@ def follow(
     resume: Resume = lambda job: None,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
-    seen: Seen | None = None,
 ) -> Iterator[Facts]:
     """Yield everything of `job` until its end. `tail`: of output printed before, only so many bytes of each task. `after`: the number of an
     event; those up to it are left out.
 
-    `resume(job)` is called when no master has answered for a while; it may start one. `seen`: what a call that was broken off has
-    handed out.
+    `resume(job)` is called when no master has answered for a while; it may start one.
     """
-    seen = seen or Seen(after)
+    seen = _Seen(after)
     where = backend_of(job)
     stored = _Stored(job, seen, logs, tail, where.on_this_machine)
     alone = None  # since when no master answers
@@ -180,7 +178,7 @@ def no_process_left(job: str) -> EngineFailed:
     )
 
 
-class Seen:
+class _Seen:
     """The items that were handed out."""
 
     def __init__(self, event: int = 0) -> None:
@@ -208,7 +206,7 @@ class Seen:
 
 
 def _relay(
-    master: Live, stored: _Stored, seen: Seen, logs: bool, tail: int | None, clock: Callable[[], float]
+    master: Live, stored: _Stored, seen: _Seen, logs: bool, tail: int | None, clock: Callable[[], float]
 ) -> Generator[Facts, None, bool]:
     """Hand out the items of one master; returns whether the job ended. From the first event on: so the master sends each attempt's output.
 
@@ -237,7 +235,7 @@ class _Stored:
     A master begins to listen only after the first programs have started, and one that has nothing else to do ends before.
     """
 
-    def __init__(self, job: str, seen: Seen, logs: bool, tail: int | None, on_this_machine: bool) -> None:
+    def __init__(self, job: str, seen: _Seen, logs: bool, tail: int | None, on_this_machine: bool) -> None:
         self._past, self._seen, self._logs, self._tail = Past(job), seen, logs, tail
         self._reader: Reader | None = None
         self._state: State | None = None
