@@ -465,30 +465,6 @@ def test_ctrl_c_and_sigterm_end_a_job_in_the_foreground(tmp_path: Path, home, nu
     assert signal.Signals(number).name in tm("events", job).stdout
 
 
-def test_what_programs_print_after_ctrl_c_is_shown(tmp_path: Path, home) -> None:
-    """All of it once, and nothing twice that was shown before."""
-    saves = "trap 'echo saving; sleep 1; echo saved; exit 0' TERM; " + HOLD
-    with begun("run", "-n", "2", *shell(saves), cwd=tmp_path) as watching:
-        assert sorted(watching.stdout.readline() for _ in range(2)) == ["worker:0 here 0\n", "worker:1 here 1\n"]
-        watching.send_signal(signal.SIGINT)
-        output, errors = watching.communicate(timeout=60)
-    assert watching.returncode == 130
-    assert sorted(output.splitlines()) == [f"worker:{index} sav{end}" for index in (0, 1) for end in ("ed", "ing")]
-    assert f"{only_job(home)} killed after" in errors
-
-
-def test_ctrl_c_and_a_reader_that_goes_away(tmp_path: Path, home) -> None:
-    with begun("run", *shell("trap 'echo saving; sleep 1; exit 0' TERM; " + HOLD), cwd=tmp_path) as watching:
-        assert watching.stdout.readline() == "here 0\n"
-        watching.stdout.close()
-        watching.send_signal(signal.SIGINT)
-        watching.wait(60)
-        errors = watching.stderr.read()
-    assert watching.returncode == 130
-    assert f"{only_job(home)} killed after" in errors
-    assert "Traceback" not in errors
-
-
 def test_a_second_ctrl_c_ends_a_job_at_once(tmp_path: Path, home) -> None:
     deaf = "trap 'echo saving; sleep 3600' TERM; " + HOLD
     with begun("run", "--set", "roles.worker.stop.grace=1h", *shell(deaf), cwd=tmp_path) as watching:

@@ -12,7 +12,6 @@ from trainmaster.cli.options.given import print_json, wants_json
 from trainmaster.cli.options.showing import output_choice
 
 if TYPE_CHECKING:
-    from trainmaster.client.watch.leaving import Begun
     from trainmaster.client.watch.printing import Choice
 
 Items = Iterator[dict[str, Any]]
@@ -20,32 +19,23 @@ Items = Iterator[dict[str, Any]]
 
 def watch_to_end(
     job: str, logs: bool = True, tail: int | None = None, choice: Choice | None = None, exits_as: str = "job",
-    retell: Callable[[Items], Items] = lambda items: items, begun: Begun | None = None,
+    retell: Callable[[Items], Items] = lambda items: items,
 ) -> None:  # fmt: skip
-    """Show the job until it ends and exit with its status. `retell` changes the words of what is shown.
-
-    Where a signal ends the command and with it the job `begun`, what the programs print from then on is shown too.
-    """
+    """Show the job until it ends and exit with its status. `retell` changes the words of what is shown."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.places import site_of
     from trainmaster.client.jobs.sweep import resume
     from trainmaster.client.watch.follow import follow
 
     choice = choice or output_choice(Past(job).described)
+    items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
+    if "application" in site_of(job):  # it is on a cluster
+        from trainmaster.client.jobs.renewal import renewing
+        from trainmaster.client.submit.carried import bringing
 
-    def show(tail: int | None) -> dict[str, Any]:
-        items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
-        if "application" in site_of(job):  # it is on a cluster
-            from trainmaster.client.jobs.renewal import renewing
-            from trainmaster.client.submit.carried import bringing
-
-            items = bringing(job, renewing(job, items))
-        items = retell(items)
-        return _print_items(items, choice) if wants_json() else _watch(job, items, choice)
-
-    if begun is not None:
-        begun.show_end = lambda: show(0)
-    status = show(tail)
+        items = bringing(job, renewing(job, items))
+    items = retell(items)
+    status = _print_items(items, choice) if wants_json() else _watch(job, items, choice)
     raise click.exceptions.Exit(exit_status(status, exits_as))
 
 

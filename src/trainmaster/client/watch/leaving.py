@@ -11,18 +11,16 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM)  # end a job in the foreground
 KILLED_WITHIN = 60.0  # seconds that a job has to end at once; then the command ends before it
 
 
 class Begun:
-    """The job that a command has started or watches; "" before it has begun. `show_end` shows the rest of it, and returns its status."""
+    """The job that a command has started or watches; "" before it has begun."""
 
     job = ""
-    show_end: Callable[[], dict[str, Any]] | None = None
 
     def note(self, job: str) -> None:
         self.job = job
@@ -45,27 +43,26 @@ def letting_go(detach: str | None = "leave") -> Iterator[Begun]:
             except OSError as error:
                 if isinstance(error, TrainmasterError) or not (number := _drop_unread()):
                     if begun.job and not isinstance(error, TrainmasterError):  # the output cannot be written
-                        _let_go(begun, signal.SIGPIPE, detach)
+                        _let_go(begun.job, signal.SIGPIPE, detach)
                     raise
                 interrupt(number)
         except KeyboardInterrupt as end:
             if begun.job:
-                _let_go(begun, getattr(end, "number", signal.SIGINT), detach)
+                _let_go(begun.job, getattr(end, "number", signal.SIGINT), detach)
             raise
 
 
-def _let_go(begun: Begun, number: int, detach: str | None) -> None:
+def _let_go(job: str, number: int, detach: str | None) -> None:
     """Stop watching a job: say how to find it again, or kill it and wait for its end."""
     from trainmaster.client.jobs.backends import backend_of
     from trainmaster.client.watch.view import detached
 
-    job = begun.job
     if detach == "leave" or (detach is None and (number not in ENDING or not backend_of(job).on_this_machine)):
         detached(job, lambda text: _say(f"\n{text}"))
         return
     from trainmaster.client.jobs.actions import kill
     from trainmaster.client.watch.follow import wait_for_end
-    from trainmaster.core.errors import EngineFailed, TrainmasterError
+    from trainmaster.core.errors import EngineFailed
     from trainmaster.interrupts import interrupting, postponing, undisturbed
     from trainmaster.words.text import ended_lines
 
@@ -74,13 +71,6 @@ def _let_go(begun: Begun, number: int, detach: str | None) -> None:
         with interrupting():
             _say(f"\n{job} ends with this command; a second signal ends it at once (--detach=leave leaves it running)")
             kill(job, why)
-            if begun.show_end is not None and number in ENDING:
-                try:
-                    begun.show_end()
-                    return
-                except OSError as error:
-                    if isinstance(error, TrainmasterError) or not _drop_unread():
-                        raise
             status = wait_for_end(job, tell=_say)
     except (KeyboardInterrupt, EngineFailed) as trouble:
         if isinstance(trouble, EngineFailed):  # its master does not answer
