@@ -86,7 +86,7 @@ def test_a_program_that_closes_its_output_runs_on(tmp_path: Path) -> None:
 def test_a_child_left_behind_does_not_hold_the_end_up(tmp_path: Path) -> None:
     begun = time.monotonic()
     collect("echo before; (setsid sleep 1000 &)", Spool(str(tmp_path / "log")))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 100
     assert (tmp_path / "log").read_text() == "before\n"
 
 

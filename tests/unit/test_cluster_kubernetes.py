@@ -86,7 +86,7 @@ def test_every_daemon_has_a_command(place: Place) -> None:
     settings = Settings(nodes=2, simulated=1)
     commands = {name: conf.command(place, settings, name) for name in conf.names(settings)}
     assert list(commands)[:2] == ["etcd", "kube-apiserver"]
-    assert commands["kube-scheduler"][:2] == ["/run/binaries/hyperkube", "kube-scheduler"]
+    assert commands["kube-scheduler"][:5] == ["nice", "-n", "-10", "/run/binaries/hyperkube", "kube-scheduler"]
     assert commands["kubelet-2"][:2] == ["/run/binaries/hyperkube", "kubelet"]
     assert "--hostname-override=node-2" in commands["kubelet-2"]
     assert commands["containerd-1"] == ["containerd", "--config", "/run/cluster/node-1/containerd.toml"]

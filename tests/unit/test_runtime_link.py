@@ -16,7 +16,7 @@ from waiting import LIMIT, until
 from trainmaster.runtime.elastic import Rendezvous
 from trainmaster.runtime.link import Link
 
-AT_ONCE = 5.0  # s; a call that waits for the agent does so for ever
+AT_ONCE = 30.0  # s; a call that waits for the agent does so for ever
 
 
 @pytest.fixture

@@ -119,13 +119,18 @@ def by_certificate(folder: Path, name: str) -> dict[str, str]:
 
 
 def command(place: Place, settings: Settings, name: str) -> list[str]:
-    """Return the command that starts a daemon."""
+    """Return the command that starts a daemon.
+
+    The control plane has priority where root starts them: on a busy machine, the API server was silent for a minute.
+    """
     kind, _, number = name.rpartition("-")
+    priority = [] if place.plain or name not in CONTROL_PLANE else ["nice", "-n", "-10"]
     if kind == "containerd":
         return ["containerd", "--config", f"{place.inside}/node-{number}/containerd.toml"]
     program = "coredns" if name == "coredns" else "hyperkube"
     arguments = _kubelet_flags(place, int(number)) if kind == "kubelet" else _FLAGS[name](place, settings)
     return [
+        *priority,
         str(place.bin / program),
         *(["kubelet" if kind == "kubelet" else name] if program == "hyperkube" else []),
         *arguments,
@@ -211,6 +216,7 @@ def _kubelet_flags(place: Place, number: int) -> list[str]:
     ]  # fmt: skip
 
 
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _FLAGS = {
     "etcd": _etcd,
     "kube-apiserver": _apiserver,
@@ -223,9 +229,9 @@ _FLAGS = {
 
 
 def names(settings: Settings) -> list[str]:
-    """Return the daemons, in the order of their start; the first four make up the API."""
+    """Return the daemons, in the order of their start."""
     return [
-        "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+        *CONTROL_PLANE,
         *(["kube-proxy", "coredns"] if settings.nodes else []), *(["kwok"] if settings.simulated else []),
         *(f"{kind}-{number}" for number in range(1, settings.nodes + 1) for kind in ("containerd", "kubelet")),
     ]  # fmt: skip
