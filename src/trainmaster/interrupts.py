@@ -23,6 +23,7 @@ _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 _is_armed = False  # whether the next signal raises Interrupted
+_answer: Callable[[int], bool] | None = None  # see `answering`
 _postponed: list[int] = []  # the signals that came while signals are postponed
 _actions: dict[signal.Signals, _Action] = {}  # the postponed signals -> what each does otherwise
 
@@ -55,6 +56,17 @@ def interrupting() -> Iterator[None]:
         sys.unraisablehook = report
         for number, action in actions.items():
             signal.signal(number, action)
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[int], bool]) -> Iterator[None]:
+    """Within, and in `interrupting`, have a signal go no further where `answer(number)`, which is called in its handler, returns True."""
+    global _answer
+    before, _answer = _answer, answer
+    try:
+        yield
+    finally:
+        _answer = before
 
 
 def _arm() -> None:
@@ -151,7 +163,7 @@ def run(work: Coroutine[Any, Any, T], undo: Callable[[], object]) -> T:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _is_armed:
+    if _is_armed and not (_answer and _answer(number)):
         interrupt(number)
 
 

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from waiting import until
 from trainmaster.cli.tm import run
 from trainmaster.client.jobs.actions import cut
 from trainmaster.client.jobs.sweep import is_abandoned
+from trainmaster.client.watch.leaving import ENDS, SAME
 from trainmaster.core.errors import BadInput
 from trainmaster.host import linux, machine
 
@@ -460,9 +462,51 @@ def test_ctrl_c_and_sigterm_end_a_job_in_the_foreground(tmp_path: Path, home, nu
         _, errors = watching.communicate(timeout=60)
     assert watching.returncode == 128 + number
     job = only_job(home)
-    assert f"{job} ends with this command" in errors
+    assert f"{job}: the job ends with this command" in errors
     assert f"{job} killed after" in errors
     assert signal.Signals(number).name in tm("events", job).stdout
+
+
+@pytest.mark.parametrize("lead", [[], ["--timestamps"]])
+def test_what_programs_print_after_ctrl_c_is_shown(tmp_path: Path, home, lead: list[str]) -> None:
+    saves = "trap 'echo saving; sleep 1; echo saved; exit 0' TERM; " + HOLD
+    with begun("run", "-n", "2", *lead, *shell(saves), cwd=tmp_path) as watching:
+        assert sorted(watching.stdout.readline()[-16:] for _ in range(2)) == ["worker:0 here 0\n", "worker:1 here 1\n"]
+        watching.send_signal(signal.SIGINT)
+        output, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    assert sorted(re.findall(r"(?m)sav\w+$", output)) == [
+        "saved",
+        "saved",
+        "saving",
+        "saving",
+    ]  # a shell says "Terminated" too
+    assert f"{only_job(home)} killed after" in errors
+
+
+def test_a_reader_that_goes_away_before_ctrl_c(tmp_path: Path, home) -> None:
+    with begun("run", *shell("trap 'echo saving; sleep 1; exit 0' TERM; " + HOLD), cwd=tmp_path) as watching:
+        assert watching.stdout.readline() == "here 0\n"
+        watching.stdout.close()
+        watching.send_signal(signal.SIGINT)
+        watching.wait(60)
+        errors = watching.stderr.read()
+    assert watching.returncode == 130
+    assert f"{only_job(home)} killed after" in errors
+    assert "Traceback" not in errors
+
+
+def test_timeout_gives_a_job_its_grace(tmp_path: Path, home) -> None:
+    """`timeout` sends its signal twice."""
+    saves = "trap 'sleep 1; echo saved; exit 0' TERM; " + HOLD
+    with subprocess.Popen(
+        ["timeout", "100", *TM, "run", *shell(saves)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as timing:  # fmt: skip
+        assert timing.stdout.readline() == "here 0\n"
+        timing.send_signal(signal.SIGTERM)  # it sends on what it is sent, as it does at its time
+        output, errors = timing.communicate(timeout=60)
+    assert output.endswith("saved\n")
+    assert "at once" not in errors.replace(ENDS, "")
 
 
 def test_a_second_ctrl_c_ends_a_job_at_once(tmp_path: Path, home) -> None:
@@ -473,6 +517,8 @@ def test_a_second_ctrl_c_ends_a_job_at_once(tmp_path: Path, home) -> None:
         first = ""
         while "ends with this command" not in first:
             first += watching.stderr.readline()
+        end = time.monotonic() + 2 * SAME
+        until(lambda: time.monotonic() > end, what="a time that nobody's second Ctrl-C is below")
         watching.send_signal(signal.SIGINT)
         _, errors = watching.communicate(timeout=60)
     assert watching.returncode == 130

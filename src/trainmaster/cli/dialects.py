@@ -37,7 +37,7 @@ def submit_as(dialect: str, words: Sequence[str], engine: str, dry_run: bool, ke
             say_submitted(begun.job)
         elif begun.job:
             try:
-                watch_to_end(begun.job, retell=translation.retold)
+                watch_to_end(begun, retell=translation.retold)
             except click.exceptions.Exit as end:
                 status = FAILED if end.exit_code and dialect == "xlearning" else end.exit_code
                 raise click.exceptions.Exit(status) from None

@@ -186,7 +186,7 @@ def _submit(translation: Any, file: str, shown: dict[str, Any]) -> None:
             choice = output_choice(described.job, shown["tasks"], shown["quiet"], shown["timestamps"], shown["prefix"])
             start(described, options.key, begun, spoken=translation.spoken)
         if translation.stays:
-            watch_to_end(begun.job, choice=choice, exits_as=shown["exits_as"], retell=translation.retold)
+            watch_to_end(begun, choice=choice, exits_as=shown["exits_as"], retell=translation.retold)
         elif options.as_json:
             from trainmaster.client.jobs.handles import handle_of
 

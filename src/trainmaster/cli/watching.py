@@ -12,21 +12,23 @@ from trainmaster.cli.options.given import print_json, wants_json
 from trainmaster.cli.options.showing import output_choice
 
 if TYPE_CHECKING:
+    from trainmaster.client.watch.leaving import Begun
     from trainmaster.client.watch.printing import Choice
 
 Items = Iterator[dict[str, Any]]
 
 
 def watch_to_end(
-    job: str, logs: bool = True, tail: int | None = None, choice: Choice | None = None, exits_as: str = "job",
+    begun: Begun, logs: bool = True, tail: int | None = None, choice: Choice | None = None, exits_as: str = "job",
     retell: Callable[[Items], Items] = lambda items: items,
 ) -> None:  # fmt: skip
-    """Show the job until it ends and exit with its status. `retell` changes the words of what is shown."""
+    """Show the job that has begun until it ends and exit with its status. `retell` changes the words of what is shown."""
     from trainmaster.client.jobs.past import Past
     from trainmaster.client.jobs.places import site_of
     from trainmaster.client.jobs.sweep import resume
     from trainmaster.client.watch.follow import follow
 
+    job = begun.job
     choice = choice or output_choice(Past(job).described)
     items = follow(job, logs=logs and not choice.quiet, tail=tail, resume=resume)
     if "application" in site_of(job):  # it is on a cluster
@@ -34,8 +36,8 @@ def watch_to_end(
         from trainmaster.client.submit.carried import bringing
 
         items = bringing(job, renewing(job, items))
-    items = retell(items)
-    status = _print_items(items, choice) if wants_json() else _watch(job, items, choice)
+    with begun.shown_to_end(retell(items)) as shown:
+        status = _print_items(shown, choice) if wants_json() else _watch(job, shown, choice)
     raise click.exceptions.Exit(exit_status(status, exits_as))
 
 

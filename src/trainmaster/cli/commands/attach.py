@@ -33,4 +33,4 @@ def command(job: str, all_output: bool, exits_as: str, detach: str, **shown: Any
     ended = status(job)["state"] in FINAL
     with letting_go(detach) as begun:
         begun.note(job)
-        watch_to_end(job, all_output or not ended, None if all_output else 4096, choice, exits_as)
+        watch_to_end(begun, all_output or not ended, None if all_output else 4096, choice, exits_as)

@@ -28,7 +28,7 @@ def command(job: str, background: bool, exits_as: str, detach: str | None) -> No
         new_job = resubmit(job, fork=True, announce=begun.note)
         if not background:
             click.echo(f"{job} again, as {new_job}", err=True)
-            watch_to_end(new_job, exits_as=exits_as)
+            watch_to_end(begun, exits_as=exits_as)
         if wants_json():
             print_json({"job": new_job, "handle": str(handle_of(new_job))})
         else:

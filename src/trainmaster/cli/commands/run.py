@@ -67,4 +67,4 @@ def command(
             choice.stdin_task = source.task
         elif stdin is None and (text := unread_note(description.job, description.engine)):
             note(text)
-        watch_to_end(begun.job, choice=choice, exits_as=exits_as)
+        watch_to_end(begun, choice=choice, exits_as=exits_as)
