@@ -201,6 +201,19 @@ def test_help_and_version_are_commands_too(asked: list[str], same: list[str]) ->
         (["help", "stop"], "error: there is no command 'stop'; did you mean kill?"),
         (["run", "--nnodes", "2", "--", "true"], "error: there is no option --nnodes; did you mean -n?"),
         (["run", "--worker-num", "2", "--", "true"], "error: there is no option --worker-num; did you mean -n?"),
+        (
+            ["run", "--standalone", "--", "true"],
+            "error: there is no option --standalone; tasks find each other without it",
+        ),
+        (
+            ["run", "--rdzv_backend", "c10d", "x"],
+            "error: there is no option --rdzv_backend; tasks find each other without it",
+        ),
+        (["run", "-m", "pkg"], "error: there is no option -m; a module runs by: tm run -- python -m MODULE"),
+        (
+            ["explain", "out-of-memry"],
+            "error: there is no error out-of-memry, and no file of this name; did you mean out-of-memory?",
+        ),
         (["list", "--runing"], "error: there is no option --runing; did you mean --running?"),
         (["status"], "error: missing argument 'JOB'"),
         (["list", "-n", "many"], "error: invalid value for '-n' / '--number': 'many' is not a whole number"),

@@ -1,4 +1,4 @@
-"""Other systems' names of our commands and options, for whoever types them: unknown name -> what it is called here."""
+"""Other systems' names of our commands and options, for whoever types them: unknown name -> what it is called here, or what to do."""
 
 from __future__ import annotations
 
@@ -21,11 +21,23 @@ OF_CLUSTER = {
     "ps": "status",
 }
 OPTIONS = {
-    **dict.fromkeys(("--nnodes", "--np", "--num-workers", "--num_workers", "--worker-num", "--workers"), "-n"),
-    **dict.fromkeys(("--nproc-per-node", "--nproc_per_node"), "--processes"),
+    **dict.fromkeys(("--nnodes", "--np", "--num-workers", "--worker-num", "--workers"), "-n"),
+    "--nproc-per-node": "--processes",
     **dict.fromkeys(("--cpu", "--cpus", "--vcores"), "--cores"),
     **dict.fromkeys(("--mem", "--worker-memory"), "--memory"),
     **dict.fromkeys(("--gpu", "--num-gpus"), "--gpus"),
     **dict.fromkeys(("--conf", "--config", "--param"), "--set"),
     **dict.fromkeys(("--backend", "--master"), "--engine"),
+}
+_FOUND = "tasks find each other without it"
+INSTEAD = {  # torchrun's
+    **{
+        f"--{'-'.join(words)}": _FOUND
+        for words in (("standalone",), ("master", "addr"), ("master", "port"), ("node", "rank"))
+    },
+    **{f"--rdzv-{word}": _FOUND for word in ("backend", "conf", "endpoint", "id")},
+    "-m": "a module runs by: tm run -- python -m MODULE",
+    "--module": "a module runs by: tm run -- python -m MODULE",
+    "--max-restarts": "say: --set roles.worker.restart.limit=N",
+    "--log-dir": "each task's output is kept: tm logs JOB",
 }

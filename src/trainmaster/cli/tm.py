@@ -181,9 +181,12 @@ def _usage(error: click.UsageError) -> tuple[str, list[str]]:
             if error.ctx
             else []
         )
-        from trainmaster.cli.synonyms import OPTIONS
+        from trainmaster.cli.synonyms import INSTEAD, OPTIONS
 
-        message = f"there is no option {error.option_name}{suggestion(error.option_name, known, OPTIONS)}"
+        name = error.option_name.replace("_", "-")  # torchrun takes both
+        instead = INSTEAD.get(name, "") if "--processes" in known else ""
+        hint = f"; {instead}" if instead else suggestion(name, known, OPTIONS)
+        message = f"there is no option {error.option_name}{hint}"
         if error.ctx and getattr(error.ctx.command, "takes_command", False):
             lines.insert(
                 0, f"a command, with its own options, comes after --: {error.ctx.command_path} -- python train.py"

@@ -17,7 +17,7 @@ class ExplainsNames(DescribesJob):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         names = [word.strip("[]") for word in args if not word.startswith("-")]
         if len(names) == 1 and "--" not in args and not os.path.exists(names[0]) and not ctx.resilient_parsing:
-            from trainmaster.words.explained import explained
+            from trainmaster.words.explained import explained, explained_names
 
             if text := explained(names[0]):
                 if "--json" in args or wants_json():
@@ -25,6 +25,12 @@ class ExplainsNames(DescribesJob):
                 else:
                     click.echo(text)
                 ctx.exit()
+            from trainmaster.core.nearest import meant
+
+            if near := meant(names[0], explained_names()):
+                raise click.UsageError(
+                    f"there is no error {names[0]}, and no file of this name; did you mean {near}?", ctx
+                )
         return super().parse_args(ctx, args)
 
 
