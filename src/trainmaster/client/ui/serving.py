@@ -46,14 +46,15 @@ def serve_user(
     opened: Callable[[str], object] | None,
 ) -> None:  # fmt: skip
     """Serve the user of this machine. `programs`: the listener of the pages of programs; None: these are not opened. `announce(address,
-    again)`: an address with a code, and whether an earlier code was used. `opened`: called with the first address once it answers.
+    again)`: an address with a code, and whether an earlier code was used. `opened`: called, once that answers, with the address of a file
+    that sends a browser there: a browser's command line is public, so it must not have the code.
     """
     from trainmaster.host.places import state_dir
     from trainmaster.log.storage import LocalStorage
     from trainmaster.web.access import Access, Codes, Sessions
 
     number = listener.getsockname()[1]
-    storage, kept = LocalStorage(state_dir()), f"ui/{number}.json"
+    storage, kept, redirect = LocalStorage(state_dir()), f"ui/{number}.json", f"ui/{number}.html"
 
     def keep(content: bytes) -> None:
         with contextlib.suppress(TrainmasterError):  # then readers sign in again after a restart
@@ -68,7 +69,14 @@ def serve_user(
 
     def tell(code: str) -> None:
         addresses.append(f"http://{LOOPBACK}:{number}{path}?code={code}")
+        if len(addresses) > 1:
+            storage.remove(redirect)
         announce(addresses[-1], len(addresses) > 1)
+
+    def open_browser() -> None:
+        if opened is not None:
+            storage.replace(redirect, _redirect(addresses[0]).encode())
+            opened((state_dir() / redirect).as_uri())
 
     codes = Codes(user_name(), tell)
     hosts = [f"{name}:{number}" for name in (LOOPBACK, "localhost")]
@@ -77,7 +85,10 @@ def serve_user(
     def access(app: Any) -> Access:
         return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True, sessions=sessions)
 
-    _run(place, listener, access, lambda: opened and opened(addresses[0]), programs)
+    try:
+        _run(place, listener, access, open_browser, programs)
+    finally:
+        storage.remove(redirect)
 
 
 def serve_team(place: Place, team: Listening, announce: Callable[[str], object]) -> None:
@@ -92,6 +103,13 @@ def serve_team(place: Place, team: Listening, announce: Callable[[str], object])
 
         tls = {"ssl_certfile": team.certificate, "ssl_keyfile": team.key} if team.certificate else {}
         _run(place, listener, access, lambda: announce(team.address), None, **tls)
+
+
+def _redirect(address: str) -> str:
+    return (
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>Trainmaster</title>'
+        f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">Open the jobs</a>\n'
+    )
 
 
 def _sign_in(hint: str) -> Callable[[str, str], str]:
