@@ -60,16 +60,18 @@ import numpy as np
 from trainmaster.runtime.elastic import BROKEN, Rendezvous
 from trainmaster.runtime.elastic.all_reduce import Aborted, Listener, Ring
 
-listener, ring = Listener(), None
+ring = None
 
 def heard(word, number):
     if word == BROKEN and ring is not None and ring.number == number:
         ring.abort()
 
 rendezvous, step, is_over = Rendezvous(heard=heard), 0, False
+key, address = rendezvous.key_and_address()
+listener = Listener(address)
 while not is_over:
     here = rendezvous.join(str(listener.port), step)
-    ring = Ring(listener, "", here.number, here.rank, [(member.address, int(member.payload)) for member in here.members])
+    ring = Ring(listener, key, "", here.number, here.rank, [(member.address, int(member.payload)) for member in here.members])
     if rendezvous.is_broken:
         ring.abort()
     try:

@@ -21,6 +21,7 @@ from trainmaster.runtime.elastic import Member
 from trainmaster.runtime.elastic.alike import Form
 from trainmaster.runtime.elastic.all_reduce import Aborted, Listener, Ring
 
+KEY = "the key of the job"
 AT_ONCE = 0.1  # s until an aborted call is over
 MUCH = 4_000_000  # numbers: more than two sockets hold
 
@@ -29,7 +30,7 @@ class Members:
     """Members of a round, each in a thread; those of `absent` never come."""
 
     def __init__(self, size: int, addresses: tuple[str, ...] = ("127.0.0.1",), absent: tuple[int, ...] = ()) -> None:
-        self.listeners = [Listener() for _ in range(size)]
+        self.listeners = [Listener(addresses[rank % len(addresses)]) for rank in range(size)]
         self.places = [
             (addresses[rank % len(addresses)], listener.port) for rank, listener in enumerate(self.listeners)
         ]
@@ -39,7 +40,7 @@ class Members:
         self._threads: list[threading.Thread] = []
 
     def ring(self, rank: int, number: int = 1) -> Ring:
-        return Ring(self.listeners[rank], "job", number, rank, self.places)
+        return Ring(self.listeners[rank], KEY, "job", number, rank, self.places)
 
     def begin(self, call: Callable[[Ring], Any]) -> None:
         def run(rank: int, ring: Ring) -> None:
@@ -172,7 +173,9 @@ from trainmaster.runtime.elastic.alike import Form
 from trainmaster.runtime.elastic.all_reduce import Listener, Ring
 listener = Listener()
 print(listener.port, flush=True)
-ring = Ring(listener, "job", 1, 2, [("127.0.0.1", int(port)) for port in sys.stdin.readline().split()] + [("127.0.0.1", listener.port)])
+key = "the key of the job"
+ports = [int(port) for port in sys.stdin.readline().split()] + [listener.port]
+ring = Ring(listener, key, "job", 1, 2, [("127.0.0.1", port) for port in ports])
 ring.connect()
 array = np.ones(4_000_000, "f4")
 for call in range(10**9):
@@ -240,6 +243,45 @@ def test_strangers_and_members_of_an_old_round_are_refused() -> None:
             assert (old._left, old._right) == (None, None)
             old.abort()
             stray.join(LIMIT)
+
+
+def until_aborted(ring: Ring) -> threading.Thread:
+    def connect() -> None:
+        with pytest.raises(Aborted):
+            ring.connect()
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    return thread
+
+
+def test_a_stranger_takes_no_part_by_what_it_knows_or_has_heard() -> None:
+    """Anybody who knew job, round and members took part, with sums of their own."""
+    with (
+        members(2, absent=(0, 1)) as group, socket.create_server(("127.0.0.1", 0)) as impostor,
+        contextlib.closing(Listener()) as listener, contextlib.closing(group.ring(1)) as true,
+        contextlib.closing(Ring(listener, KEY, "job", 1, 0, [group.places[0], impostor.getsockname()])) as heard,
+    ):  # fmt: skip
+        connecting = [until_aborted(ring) for ring in (true, heard)]
+        met, _ = impostor.accept()
+        with met:  # in the place of the member to the right it hears a proof
+            met.sendall(bytes(16))
+            hello = met.recv(52, socket.MSG_WAITALL)
+            met.sendall(hello[-32:])
+            assert met.recv(1) == b"", "what a member has said itself proves nothing to it"
+        without_key = Ring(listener, "another key", "job", 1, 0, group.places)
+        for words in ("replayed", "another key"):
+            with socket.create_connection(group.places[1]) as stranger:
+                drawn = stranger.recv(16, socket.MSG_WAITALL)
+                proof = without_key._proof("connects", 0, drawn, bytes(16))
+                stranger.sendall(hello if words == "replayed" else bytes(20) + proof)
+                assert stranger.recv(1) == b"", words
+        assert (heard._right, true._left) == (None, None)
+        for ring in (true, heard):
+            ring.abort()
+        for thread in connecting:
+            thread.join(LIMIT)
+        without_key.close()
 
 
 def test_members_that_make_different_calls_are_told_so() -> None:

@@ -24,7 +24,7 @@ import os
 from dataclasses import dataclass, replace
 
 from .. import runtime
-from ..runtime.link import Link
+from ..runtime.link import credentials as ask_for_credentials
 from .errors import StateLost
 from .storage.checkpoints import journal_folder
 from .storage.placements import job_name, present_servers
@@ -178,11 +178,7 @@ def _credentials() -> dict[str, Any]:
         raise BadPlace(
             "no job started this process: tell a server where to serve by --listen, a client by Client(addresses, ...)"
         )
-    link = Link(path)
-    try:
-        answer = link.ask({"op": "credentials"}, _AGENT_LIMIT)
-    finally:
-        link.end()
-    if answer is None or "token" not in answer:
+    answer = ask_for_credentials(_AGENT_LIMIT)
+    if answer is None:
         raise BadPlace(f"the agent at {path} did not tell the token of parameter servers within {_AGENT_LIMIT:g} s")
     return answer

@@ -26,6 +26,16 @@ _UNSENT_LIMIT = 256 * 1024  # bytes kept for an agent that does not read
 _PAUSES = (0.02, 1.0)  # between tries to connect: the first and the longest
 
 
+def credentials(limit: float) -> Frame | None:
+    """Ask the agent how the programs of this job know each other; None where it does not answer within `limit` seconds."""
+    link = Link(os.environ["TRAINMASTER_SOCKET"])
+    try:
+        answer = link.ask({"op": "credentials"}, limit)
+    finally:
+        link.end()
+    return answer if answer is not None and "token" in answer else None
+
+
 class Link:
     """A link that connects when first used. `greeting()` is added to the first frame of each connection; `heard` gets the frames
     that answer no request.

@@ -285,6 +285,8 @@ class Attempt:
             for fault in (restored or {}).pop("faults", ()):
                 self._report("warned", what="checkpoint", detail=fault)
         self.course.enter(READY)
+        programs = self.place.programs
+        programs.credentials = programs.credentials._replace(address=self.place.address)
         facts = {"address": self.place.address, "ports": ports, "devices": len(self.place.devices)}
         if way := self.place.way.chosen():
             facts["network"] = way

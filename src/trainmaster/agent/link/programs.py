@@ -16,7 +16,7 @@ the process shows the shard that it is in the middle of (`agent.input.begun`). T
     join       {id, name, copy, payload, step, agreed}
                                                     answered {id, round, rank, finished, members: [[task, copy, address,
                                                     payload, step, new]]} once a round opens, or {id, error}
-    credentials {id}                                answered {id, token, certificate, key}: of parameter servers, see `credentials`
+    credentials {id}                                answered {id, token, certificate, key, ring, address}, see `Credentials`
 
 and to it: `welcome {lost}`, `refused {why}`, `warning {seconds, why}`, `broken {round}`, `wanted {round}` and answers.
 A frame that is not of this form closes its connection and does nothing else: a program cannot harm its agent, and the shards that it had
@@ -78,21 +78,24 @@ class Garbage(ValueError):
 
 
 class Credentials(NamedTuple):
-    """How the job's parameter servers and their workers know each other.
+    """How the job's programs know each other: parameter servers and their workers, and the members of a ring.
 
     `token`: the job's, which no program gets. `certificate`: PEM; "" where the job is on one machine. `key`: of the certificate, PEM; ""
-    but in a role with a port `ps`.
+    but in a role with a port `ps`. `address`: where the others reach this task.
     """
 
     token: str = ""
     certificate: str = ""
     key: str = ""
+    address: str = "127.0.0.1"
 
     def for_programs(self) -> dict[str, str]:
         import hmac  # few programs ask
 
-        token = hmac.new(self.token.encode(), b"parameter servers", "sha256").hexdigest()
-        return {"token": token, "certificate": self.certificate, "key": self.key}
+        token, ring = (
+            hmac.new(self.token.encode(), use, "sha256").hexdigest() for use in (b"parameter servers", b"rings")
+        )
+        return {"token": token, "certificate": self.certificate, "key": self.key, "ring": ring, "address": self.address}
 
 
 class Programs:

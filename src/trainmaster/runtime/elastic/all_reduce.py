@@ -12,17 +12,19 @@ streams flow at the same time, and `CHUNK` bytes are all the memory that this ne
 it was aborted, or a neighbour has closed its connection: each call raises `Aborted`, and its closed connections pass this on to the
 others. The array of an interrupted call holds anything.
 
-*Handshake.* A connection begins with a digest of the job, the round's number and its members, and with the rank that connects. Strangers
-and members of another round are refused. A member that was refused tries again, since its neighbour may not have come to the new round yet.
-The digest keeps rounds apart. It is not a secret: anyone who can read and write on the ranks' network can take part, as with gloo and NCCL.
+*Handshake.* Each end sends a number that it has just drawn, and proves by it, with the job's key for rings, that it is a member of this
+round: the proof is over the job, the round's number, its members, and the rank that connects. Strangers and members of another round are
+refused. A member that was refused tries again, since its neighbour may not have come to the new round yet. What follows is not encrypted:
+whoever can change packets on the ranks' network can change sums, as with gloo and NCCL.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import hmac
 import json
 import os
+import secrets
 import select
 import socket
 import struct
@@ -33,14 +35,18 @@ from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     import numpy as np
 
 CHUNK = 256 * 1024  # bytes added up at once: they stay in a core's cache
-_HELLO = struct.Struct("!16sI")  # the round's digest; the rank of whoever connects
+_DRAWN = 16  # bytes of a drawn number
+_PROOF = 32  # bytes of a proof
+_HELLO = struct.Struct(
+    f"!{_DRAWN}sI{_PROOF}s"
+)  # of whoever connects: the number that it has drawn, its rank, its proof
 _CALL = struct.Struct("!2sQ")  # begins each call's stream: kind and type of the numbers; their count
-_ACCEPTED = b"+"
 _PAUSE = 0.02  # s until a refused member connects again
 _PATIENCE = 30.0  # s after which a member says for whom it waits
 _STRANGERS = 32  # connections that have not said who they are; the oldest beyond that are closed
@@ -51,16 +57,11 @@ class Aborted(ConnectionError):
 
 
 class Listener:
-    """The port of this process where the member before it connects. It listens on all addresses, or on `address`."""
+    """The port of this process where the member before it connects. It listens at `address`, where the others reach this task."""
 
-    def __init__(self, address: str = "") -> None:
-        if address:
-            family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
-            self.socket = socket.create_server((address, 0), family=family)
-        elif socket.has_dualstack_ipv6():
-            self.socket = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-        else:
-            self.socket = socket.create_server(("", 0))
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        self.socket = socket.create_server(place, family=family)
         self.socket.setblocking(False)
         self.port: int = self.socket.getsockname()[1]
 
@@ -71,17 +72,16 @@ class Listener:
 class Ring:
     """One round's members, connected.
 
-    `members` has address and port of each by rank, `number` is the round's. `connect()` waits for the neighbours; then all members make the
-    same calls in the same order. A ring of one member has nobody to wait for.
+    `members` has address and port of each by rank, `number` is the round's, `key` the job's for rings. `connect()` waits for the
+    neighbours; then all members make the same calls in the same order. A ring of one member has nobody to wait for.
     """
 
     def __init__(
-        self, listener: Listener, job: str, number: int, rank: int, members: Sequence[tuple[str, int]]
+        self, listener: Listener, key: str, job: str, number: int, rank: int, members: Sequence[tuple[str, int]]
     ) -> None:
         self.rank, self.members, self.number = rank, list(members), number
         self._listener = listener
-        text = json.dumps([job, number, [list(member) for member in members]])
-        self._digest = hashlib.sha256(text.encode()).digest()[: _HELLO.size - 4]
+        self._key, self._round = key.encode(), json.dumps([job, number, [list(member) for member in members]])
         self._is_aborted = self._is_closed = False
         self._lock = threading.Lock()  # of what `abort` touches from another thread
         self._woken, self._waker = os.pipe()
@@ -149,23 +149,33 @@ class Ring:
     def _meet(self, meeting: _Meeting) -> None:
         """Take the next step towards both neighbours: wait until something happens, and answer it."""
         if self._right is None and meeting.outgoing is None and monotonic() >= meeting.retry_at:
-            meeting.begin(self.members[(self.rank + 1) % self.size], _HELLO.pack(self._digest, self.rank))
+            meeting.begin(self.members[(self.rank + 1) % self.size])
         is_paused = self._right is None and meeting.outgoing is None
         ready = self._poll(
             meeting.awaited_events(), max(0.0, meeting.retry_at - monotonic()) if is_paused else _PATIENCE
         )
-        if meeting.outgoing is not None and meeting.outgoing.fileno() in ready and meeting.is_accepted():
+        if (
+            meeting.outgoing is not None
+            and meeting.outgoing.fileno() in ready
+            and meeting.is_accepted(self.rank, self._proof)
+        ):
             self._keep(right=meeting.outgoing)
             meeting.outgoing = None
         if self._listener.socket.fileno() in ready:
             meeting.admit()
-        for stranger, hello in meeting.introduced(ready):
-            left = (self.rank - 1) % self.size
-            if self._left is None and hello == _HELLO.pack(self._digest, left):
-                stranger.send(_ACCEPTED)
+        for stranger, ours, hello in meeting.introduced(ready):
+            theirs, rank, proof = _HELLO.unpack(hello.ljust(_HELLO.size))
+            is_left = self._left is None and rank == (self.rank - 1) % self.size
+            if is_left and hmac.compare_digest(proof, self._proof("connects", rank, ours, theirs)):
+                stranger.send(self._proof("accepts", rank, ours, theirs))  # as one: it is short, and the second
                 self._keep(left=stranger)
             else:
                 stranger.close()
+
+    def _proof(self, act: str, rank: int, accepting: bytes, connecting: bytes) -> bytes:
+        """Return what proves that an end is a member of this round. `rank`: of who connects; then the numbers that both ends have drawn."""
+        text = json.dumps([act, self._round, rank, accepting.hex(), connecting.hex()])
+        return hmac.digest(self._key, text.encode(), "sha256")
 
     def _keep(self, left: socket.socket | None = None, right: socket.socket | None = None) -> None:
         with self._lock:
@@ -317,8 +327,11 @@ class _Meeting:
         self._listener = listener
         self.outgoing: socket.socket | None = None
         self.retry_at = 0.0
-        self._hello: bytes = b""
-        self._strangers: dict[socket.socket, bytearray] = {}
+        self._answer = bytearray()  # of the right, as far as it has come: the number that it has drawn, then its proof
+        self._expected = b""  # that proof, once this end has sent its own
+        self._strangers: dict[
+            socket.socket, tuple[bytes, bytearray]
+        ] = {}  # the number drawn for each, and what it has sent
 
     def __enter__(self) -> _Meeting:
         return self
@@ -328,15 +341,13 @@ class _Meeting:
             connection.close()
 
     def awaited_events(self) -> dict[int, int]:
-        awaited = {stranger.fileno(): select.POLLIN for stranger in [self._listener, *self._strangers]}
-        if self.outgoing is not None:
-            awaited[self.outgoing.fileno()] = select.POLLOUT if self._hello else select.POLLIN
-        return awaited
+        awaiting = [self._listener, *self._strangers, *([self.outgoing] if self.outgoing else [])]
+        return dict.fromkeys((connection.fileno() for connection in awaiting), select.POLLIN)
 
-    def begin(self, member: tuple[str, int], hello: bytes) -> None:
+    def begin(self, member: tuple[str, int]) -> None:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(*member, type=socket.SOCK_STREAM)[0]
-            self.outgoing, self._hello = socket.socket(family, kind, protocol), hello
+            self.outgoing = socket.socket(family, kind, protocol)
             self.outgoing.setblocking(False)
             self.outgoing.connect(address)
         except BlockingIOError:
@@ -344,37 +355,44 @@ class _Meeting:
         except OSError:  # an address that is not there yet
             self._retry()
 
-    def is_accepted(self) -> bool:
-        """Go on with the connection to the right, which can be written or read. Return whether that member has accepted this one."""
+    def is_accepted(self, rank: int, prove: Callable[[str, int, bytes, bytes], bytes]) -> bool:
+        """Go on with the connection to the right, which can be read. Return whether both ends have proved that they are members."""
         connection = self.outgoing
         assert connection is not None
         try:
-            if self._hello:
-                connection.send(self._hello)  # as one: it is short, and the first
-                self._hello = b""
-                return False
-            if connection.recv(1) == _ACCEPTED:
+            piece = connection.recv((_PROOF if self._expected else _DRAWN) - len(self._answer))
+            self._answer += piece
+            if self._expected and len(self._answer) == _PROOF and hmac.compare_digest(self._answer, self._expected):
                 return True
+            if not self._expected and len(self._answer) == _DRAWN:
+                theirs, ours = bytes(self._answer), secrets.token_bytes(_DRAWN)
+                self._expected = prove("accepts", rank, theirs, ours)
+                self._answer.clear()
+                connection.send(
+                    _HELLO.pack(ours, rank, prove("connects", rank, theirs, ours))
+                )  # as one: short, and the first
+            elif not piece or len(self._answer) == _PROOF:
+                self._retry()  # it has not come to this round, or is a stranger
         except BlockingIOError:
-            return False
-        except OSError:
             pass
-        self._retry()  # nobody listens there yet, or it has not come to this round
+        except OSError:  # nobody listens there yet
+            self._retry()
         return False
 
     def admit(self) -> None:
         with contextlib.suppress(OSError):  # it has gone again
-            stranger = self._listener.accept()[0]
+            stranger, drawn = self._listener.accept()[0], secrets.token_bytes(_DRAWN)
             stranger.setblocking(False)
-            self._strangers[stranger] = bytearray()
+            self._strangers[stranger] = drawn, bytearray()
+            stranger.send(drawn)
         while len(self._strangers) > _STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.close()
 
-    def introduced(self, ready: dict[int, int]) -> Iterator[tuple[socket.socket, bytes]]:
-        """Hand over the connections that have said who they are. Those that end before are closed."""
-        for stranger, received in [*self._strangers.items()]:
+    def introduced(self, ready: dict[int, int]) -> Iterator[tuple[socket.socket, bytes, bytes]]:
+        """Hand over the connections that have said who they are, with the number drawn for each. Those that end before are closed."""
+        for stranger, (drawn, received) in [*self._strangers.items()]:
             if stranger.fileno() not in ready:
                 continue
             piece = b""
@@ -383,12 +401,13 @@ class _Meeting:
             received += piece
             if not piece or len(received) == _HELLO.size:
                 del self._strangers[stranger]
-                yield stranger, bytes(received)
+                yield stranger, drawn, bytes(received)
 
     def _retry(self) -> None:
         if self.outgoing is not None:
             self.outgoing.close()
-        self.outgoing, self._hello, self.retry_at = None, b"", monotonic() + _PAUSE
+        self.outgoing, self._expected, self.retry_at = None, b"", monotonic() + _PAUSE
+        self._answer.clear()
 
 
 def _flat(array: Any) -> Any:

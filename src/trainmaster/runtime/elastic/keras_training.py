@@ -47,7 +47,7 @@ from .alike import Form
 from .all_reduce import Aborted, Listener, Ring
 from .keras_in_use import dtype_name, keras, path_of, with_apply
 from .reader import PatientSource
-from .rendezvous import BROKEN, Rendezvous
+from .rendezvous import BROKEN, LOOPBACK, Rendezvous
 from .rounds import NO_STATE, STATE, Round
 
 PATIENCE = 60.0  # s that a member which is done waits for the others to form a round
@@ -85,9 +85,10 @@ class Training:
         self._have_all_finished = False  # as they reported to each other in the last step
         self._sources: list[PatientSource] = []
         self._turn = threading.Lock()  # of the thread that takes part in a step
-        self._listener = Listener()
-        self._ring = Ring(self._listener, "", 0, 0, [("", 0)])
         self._rendezvous = Rendezvous(name, self._heard)
+        self._key, address = self._rendezvous.key_and_address()
+        self._listener = Listener(address)
+        self._ring = Ring(self._listener, self._key, "", 0, 0, [("", 0)])
         self._apply = self._optimizer.apply
         self._form()
         if self._is_even:
@@ -193,8 +194,8 @@ class Training:
                 self._end_too_late()
             self._has_state = meeting.after_joining(self._has_state)
             self._is_new |= meeting.members[meeting.rank].new
-            members = [(member.address or "localhost", json.loads(member.payload)[0]) for member in meeting.members]
-            self._ring = Ring(self._listener, task().job, meeting.number, meeting.rank, members)
+            members = [(member.address or LOOPBACK, json.loads(member.payload)[0]) for member in meeting.members]
+            self._ring = Ring(self._listener, self._key, task().job, meeting.number, meeting.rank, members)
             if self._rendezvous.is_broken:  # heard before there was this ring
                 self._ring.abort()
             try:

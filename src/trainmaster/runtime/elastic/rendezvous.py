@@ -10,7 +10,7 @@ import os
 import threading
 from time import monotonic
 
-from ..link import Link
+from ..link import Link, credentials
 from ..reports import phase
 from .rounds import Member, Round
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 BROKEN, WANTED = "broken", "wanted"
+LOOPBACK = "127.0.0.1"
+_AGENT_LIMIT = 30.0  # s until an agent that is away is given up
 _PAYLOAD = 1024  # bytes
 _AGAIN = 1.0  # s until a join is sent again to an agent that is away
 
@@ -57,6 +59,14 @@ class Rendezvous:
     def is_alone(self) -> bool:
         """Tell whether there is no master: each round has this process alone."""
         return not os.environ.get("TRAINMASTER_SOCKET")
+
+    def key_and_address(self) -> tuple[str, str]:
+        """Return the key by which the members know each other, and the address at which the others reach this task. Raises RuntimeError."""
+        if self.is_alone:
+            return "", LOOPBACK
+        if (answer := credentials(_AGENT_LIMIT)) is None:
+            raise RuntimeError(f"the agent did not tell the key of the members within {_AGENT_LIMIT:g} s")
+        return answer["ring"], answer["address"]
 
     def join(self, payload: str = "", step: int = 0, *, agreed: bool = False, timeout: float | None = None) -> Round:
         """Leave the round that this process is in, if any, and return the next one once it has formed.
