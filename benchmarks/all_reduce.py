@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 listener = Listener()
 print(listener.port, flush=True)
 rank, ports, store, sizes, runs = json.loads(sys.stdin.readline())
-ring = Ring(listener, "benchmark", 1, rank, [("127.0.0.1", port) for port in ports])
+ring = Ring(listener, "key", "benchmark", 1, rank, [("127.0.0.1", port) for port in ports])
 ring.connect()
 dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=len(ports))
 
