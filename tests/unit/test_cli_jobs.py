@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+import trainmaster
 from trainmaster.cli.tm import run
 from trainmaster.client.jobs.actions import cut
 from trainmaster.client.jobs.sweep import is_abandoned
@@ -560,6 +561,33 @@ def test_other_signals_leave_a_job_and_all_leave_one_that_is_watched(tmp_path: P
     assert watching.returncode == 143
     assert f"{job} killed after" in errors
     assert "SIGTERM" in tm("events", job).stdout
+
+
+LOSES_ITS_PEERS_COMMIT = """
+import json, os, time
+from pathlib import Path
+
+Path("model").mkdir()
+Path("model", os.environ["TRAINMASTER_INDEX"]).touch()
+if os.environ["TRAINMASTER_INDEX"] == "1":
+    commit = Path("{out}/_temporary/commits/worker-0.json")
+    while not (commit.exists() and json.loads(commit.read_text())["done"]):
+        time.sleep(0.05)
+    commit.unlink()
+"""
+
+
+def test_a_job_whose_outputs_are_not_whole_does_not_exit_with_0(tmp_path: Path, home) -> None:
+    """It printed "given up at the end" and exited with 0."""
+    (tmp_path / "lose.py").write_text(LOSES_ITS_PEERS_COMMIT.replace("{out}", str(tmp_path / "out")))
+    role = {"command": f"{sys.executable} lose.py", "replicas": 2}
+    (tmp_path / "job.yaml").write_text(json.dumps({"roles": {"worker": role}, "outputs": {"model": {"url": "out"}}}))
+    done = tm("run", "job.yaml", cwd=tmp_path)
+    assert "the output of worker:0 is not committed" in done.stderr
+    assert done.returncode == 3
+    assert tm("wait", only_job(home)).returncode == 3
+    with pytest.warns(trainmaster.JobWarning, match="its outputs are not whole: the output of worker:0"):
+        assert trainmaster.wait(only_job(home))["state"] == "succeeded"
 
 
 @pytest.mark.parametrize(("text", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -35 $$", 163), ("exit 0", 0)])

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from trainmaster.core.spec.signals import signal_number
+from trainmaster.core.states import outputs_given_up
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,11 +31,11 @@ watching_detach_option = click.option("--detach", type=_detach, default="leave",
 
 
 def exit_status(status: dict[str, Any], exits_as: str = "job") -> int:
-    """Return 0 for success, 1 where the job failed or was killed, 3 where what it ran on failed. As `program`: the status of the program
-    that failed first.
+    """Return 0 for success, 1 where the job failed or was killed, 3 where what it ran on failed, or its outputs are not whole. As
+    `program`: the status of the program that failed first.
     """
     if status.get("state") == "succeeded":
-        return 0
+        return 3 if outputs_given_up(status) else 0
     from trainmaster.core.machine.reasons import ENGINE, REASONS, US
 
     end = status.get("reason") or {}

@@ -21,6 +21,7 @@ from trainmaster.client.jobs.handles import handle_of, resolve
 from trainmaster.core.errors import JobFailed
 from trainmaster.core.spec.job import Job as _Job
 from trainmaster.core.spec.reading import job_from
+from trainmaster.core.states import outputs_given_up
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -118,9 +119,12 @@ class Run:
         return cast("Status", status(self.id))
 
     def wait(self, timeout: float | None = None, check: bool = True) -> Status:
-        """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running, and with
-        `check` JobFailed where it did not succeed. Outputs of a job on a cluster that belong on this machine are there by then.
+        """Wait for the end; returns the final status. Raises TimeoutError after `timeout` seconds, which leaves the job running. `check`:
+        raises JobFailed where it did not succeed, and warns where its outputs are not whole. Outputs of a job on a cluster that belong on
+        this machine are there by then.
         """
+        import warnings
+
         from trainmaster.client.jobs.sweep import resume
         from trainmaster.client.submit.carried import bring_outputs
         from trainmaster.client.watch.follow import wait_for_end
@@ -131,6 +135,8 @@ class Run:
         status = bring_outputs(self.id, status)
         if check and status["state"] != "succeeded":
             raise failed(status)
+        if check and (why := outputs_given_up(status)):
+            warnings.warn(f"{self.id} succeeded, and its outputs are not whole: {why}", JobWarning, stacklevel=2)
         return cast("Status", status)
 
     def events(self, follow: bool = False) -> Iterator[Event]:

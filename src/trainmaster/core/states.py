@@ -71,3 +71,8 @@ TASK_PHASES: dict[str, dict[str, str]] = {
 def state_word(task: Mapping[str, Any]) -> str:
     """Return a task's state as people read it; one that was stopped because the job was complete did not fail by that."""
     return STOPPED if task["state"] == KILLED and task.get("reason") == "not-needed" else str(task["state"])
+
+
+def outputs_given_up(status: Mapping[str, Any]) -> str:
+    """Return why the outputs of an ended job are not whole; "" where they are."""
+    return next((step.partition(": ")[2] for step in status.get("gave_up", ()) if step.startswith("outputs: ")), "")
