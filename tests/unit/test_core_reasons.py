@@ -133,9 +133,24 @@ TRACEBACK = ["step 9", "Traceback (most recent call last):", '  File "t.py", lin
         ([f"[rank1]: {line}" for line in [*TRACEBACK, "RuntimeError: c"]], "RuntimeError: c"),
         (["    f()", "torch.OutOfMemoryError: CUDA", "bye"], "torch.OutOfMemoryError: CUDA"),
         (["fatal: no such file", "done"], "fatal: no such file"),
+        ([*TRACEBACK, "ValueError: handled", "fatal: no space"], "fatal: no space"),
+        ([*TRACEBACK, "E: the first line of two", "error: of the same"], "E: the first line of two"),
+        (
+            [
+                "  + Exception Group Traceback (most recent call last):",
+                '  |   File "t.py"',
+                "  | ExceptionGroup: two (2 sub-exceptions)",
+                "  +-+---- 1 ----",
+                "    | ValueError: a",
+                "    +----",
+            ],
+            "ExceptionGroup: two (2 sub-exceptions)",
+        ),
+        (["\x1b[31mTraceback (most recent call last):\x1b[0m", "\x1b[1;35mValueError\x1b[0m: a"], "ValueError: a"),
         (["error rate 0.1", "validation error: small"], ""),
         ([], ""),
     ],
 )
 def test_the_line_that_says_what_went_wrong(tail: list[str], error: str) -> None:
-    assert error_line(tail) == error
+    assert error_line("exit", tail) == error
+    assert error_line("out-of-memory", tail) == "", "what was handled before has no part in it"

@@ -7,11 +7,14 @@ For a job on a cluster, another process prepares what takes long (see `client.su
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
+import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from trainmaster.cli.statuses import FAULT, INTERRUPTED
@@ -50,6 +53,28 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
+class _Stderr(io.TextIOWrapper):
+    """Our words to people, which a full disk behind stderr keeps: they must not change what a command does, nor its exit status."""
+
+    def write(self, text: str) -> int:
+        with _where_there_is_room():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _where_there_is_room():
+            super().flush()
+
+
+@contextlib.contextmanager
+def _where_there_is_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+
+
 def _leave(status: object) -> None:
     """End here and now where a call that was given up goes on in foreign code: Python's own end would have its thread crash."""
     dfs = sys.modules.get("trainmaster.log.dfs")
@@ -73,6 +98,9 @@ def _mend_inheritance() -> None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is the stream's own
             os.set_inheritable(descriptor, True)
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
+    if type(sys.stderr) is io.TextIOWrapper:
+        encoding, errors = sys.stderr.encoding, sys.stderr.errors
+        sys.stderr = _Stderr(sys.stderr.detach(), encoding, errors, line_buffering=True)
 
 
 def submits(arguments: Sequence[str]) -> str:

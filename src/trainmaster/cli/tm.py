@@ -8,6 +8,7 @@ Exit status: 0 success, 1 the job failed, 2 bad input, 3 the engine failed or a 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 from collections.abc import Sequence
@@ -123,11 +124,9 @@ def _report_error(error: Exception, as_json: bool) -> int:
     """Print an error, with `as_json` on stdout as one JSON value too; returns its exit status."""
     message, lines, name, status = _of_stdout(error) or _parts(error)
     brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
-    click.echo(
-        click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines]),
-        err=True,
-        color=colours.of_echo(),
-    )
+    text = click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines])
+    with contextlib.suppress(OSError):  # nobody reads stderr any more: the exit status says what it says
+        click.echo(text, err=True, color=colours.of_echo())
     if as_json:
         import json
 

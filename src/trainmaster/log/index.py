@@ -111,8 +111,12 @@ def _ended(event: Event) -> dict[str, Any]:
     }
 
 
-def _error(tail: Any) -> str:
-    return error_line(tail)[:_LONGEST] if isinstance(tail, list) and all(isinstance(line, str) for line in tail) else ""
+def _error(reason: Any, tail: Any) -> str:
+    return (
+        error_line(str(reason), tail)[:_LONGEST]
+        if isinstance(tail, list) and all(isinstance(line, str) for line in tail)
+        else ""
+    )
 
 
 HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
@@ -122,7 +126,7 @@ HEADLINES: dict[str, Callable[[Event], dict[str, Any]]] = {
     "ending": lambda event: {
         "state": ENDING,
         "reason": str(event.data.get("reason") or "")[:_LONGEST],
-        "error": _error(event.data.get("tail")),
+        "error": _error(event.data.get("reason"), event.data.get("tail")),
     },
     "ended": _ended,
 }

@@ -49,6 +49,7 @@ def command(
 
     from trainmaster.client.chaos import FAULTS, possible, unleash
     from trainmaster.client.jobs.handles import handle_of
+    from trainmaster.interrupts import interrupting
 
     names = possible(job, handle_of(job).engine, faults)
     if lists and wants_json():
@@ -62,8 +63,9 @@ def command(
     if not wants_json():
         click.echo(f"seed {seed}")
     limit = math.inf if seconds is None else seconds
-    for at, name, whom in unleash(job, names, seed, max(every, 0.001), limit, lasting):
-        if wants_json():
-            print_json({"at": round(at, 3), "fault": name, "hit": whom, "seed": seed})
-        else:
-            click.echo(f"{at:8.1f} s  {name:<15} {whom}")
+    with interrupting():
+        for at, name, whom in unleash(job, names, seed, max(every, 0.001), limit, lasting):
+            if wants_json():
+                print_json({"at": round(at, 3), "fault": name, "hit": whom, "seed": seed})
+            else:
+                click.echo(f"{at:8.1f} s  {name:<15} {whom}")

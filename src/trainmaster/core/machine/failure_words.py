@@ -12,18 +12,27 @@ from trainmaster.core.spec.quantities import format_seconds
 
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b(?::|$)|(?i:fatal|error|panic)\b: ")
+_FATAL = re.compile(r"(?i:fatal|panic)\b: ")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LONGEST = 300  # characters of an error
 
 
-def error_line(tail: Sequence[str]) -> str:
-    """Return the line among the last ones of a program that says what went wrong: of a traceback the exception; "" if no line does."""
-    for begin in reversed([n for n, line in enumerate(tail) if _TRACEBACK in line]):
-        prefix = tail[begin].partition(_TRACEBACK)[0]  # as of a rank
-        for line in tail[begin + 1 :]:
+def error_line(reason: str, tail: Sequence[str]) -> str:
+    """Return the line among the last ones of a program that says why it exited: of a traceback the exception; "" if no line does.
+
+    It is "" for other reasons too: an exception that was handled before has no part in a kill.
+    """
+    if reason != "exit":
+        return ""
+    lines = [_COLOUR.sub("", line) for line in tail]
+    fatal = next((number for number in reversed(range(len(lines))) if _FATAL.match(lines[number].strip())), -1)
+    for begin in reversed([number for number, line in enumerate(lines) if number > fatal and _TRACEBACK in line]):
+        prefix = lines[begin].partition(_TRACEBACK)[0].replace("+ Exception Group ", "| ")  # as of a rank
+        for line in lines[begin + 1 :]:
             text = line.removeprefix(prefix)
             if text.strip() and not text[0].isspace():
                 return text.strip()[:_LONGEST]
-    return next((line.strip()[:_LONGEST] for line in reversed(tail) if _ERROR.match(line.strip())), "")
+    return next((line.strip()[:_LONGEST] for line in reversed(lines) if _ERROR.match(line.strip())), "")
 
 
 def incident_text(event: Mapping[str, Any], tasks: int = 2) -> str:

@@ -198,7 +198,7 @@ def end_reason(state: State) -> dict[str, Any] | None:
             "task": task,
             "attempt": end.get("attempt"),
             "tail": tail,
-            "error": error_line(tail),
+            "error": error_line(end["reason"], tail),
         }
     return report | {"words": words(end["reason"], figures), "advice": advice(end["reason"], figures)}
 
@@ -224,7 +224,7 @@ def task_status(state: State, task: Task) -> dict[str, Any]:
             "reason": task.reason,
             "words": _end_words(task, figures),
             "tail": task.tail,
-            "error": error_line(task.tail),
+            "error": error_line(task.reason, task.tail),
         }
     if (straggling := state.stragglers.get(task.key)) is not None:
         report["straggling"] = {**straggling, "words": pace_words(straggling)}

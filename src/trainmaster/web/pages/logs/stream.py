@@ -24,7 +24,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.machine.report import all_tasks
-from trainmaster.core.states import OVER
+from trainmaster.core.states import OVER, PENDING
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Records, Unknown
 from trainmaster.web.pages.logs.windows import Line, last_window, window_after
@@ -71,6 +71,12 @@ def attempts_of(facts: Facts, task: str) -> tuple[int, bool]:
     raise Unknown(f"the job has no task {task[:80]}")
 
 
+def _has_begun(facts: Facts, task: str, attempt: int) -> bool:
+    """Tell whether a task has begun an attempt; one that is to come may never begin, since the job may let the task go."""
+    rows = [row for row in all_tasks(facts.shown_status()) if row["task"] == task and row["state"] == PENDING]
+    return all(row["attempt"] > attempt for row in rows)
+
+
 async def news_now(facts: Facts, place: Place) -> News:
     """Return what came after a place so far, for a reader who asks again and again."""
     last, is_going = attempts_of(facts, place.task)
@@ -81,7 +87,7 @@ async def news_now(facts: Facts, place: Place) -> News:
         skipped = max(0, window.begin - place.position)
     else:
         window = await window_after(facts, place.task, place.attempt, place.position)
-    if not window.lines and last > place.attempt:
+    if not window.lines and last > place.attempt and _has_begun(facts, place.task, place.attempt + 1):
         return News(Place(place.task, place.attempt + 1, 0), restarted=True)
     is_over = window.last and not is_going and last == place.attempt
     return News(attrs.evolve(place, position=window.end), window.lines, skipped, over=is_over)
@@ -96,7 +102,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
                 yield news
                 place = news.place
         last, is_going = attempts_of(facts, place.task)
-        if last > place.attempt:
+        if last > place.attempt and _has_begun(facts, place.task, place.attempt + 1):
             place = Place(place.task, place.attempt + 1, 0)
             yield News(place, restarted=True)
         elif not is_going:
