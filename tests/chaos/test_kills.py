@@ -248,6 +248,19 @@ def test_a_kill_by_force_starts_nothing(engine: Local) -> None:
     assert (engine.folder / "starts").read_text().split() == ["started"] * 2
 
 
+def test_whoever_comes_next_carries_out_a_kill_by_force(engine: Local) -> None:
+    """Its own master may die, or hang with its disk, before the log has it: the next command had the whole job start again."""
+    job = engine.submit(workers("echo started >> starts; echo ready; exec sleep 1000", 2))
+    for task in ("worker:0", "worker:1"):
+        job.until_line("ready", task)
+    KillEverything().strike(job.id, random.Random())
+    places.note_kill(job.id, {"by": "user test", "why": ""})
+    assert engine.tm("list").returncode == 0
+    assert job.end()["state"] == "killed"
+    assert (engine.folder / "starts").read_text().split() == ["started"] * 2
+    assert places.noted_kill(job.id) is None
+
+
 def test_a_job_whose_secrets_are_gone_says_so(engine: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "the-value-itself")
     job = engine.submit(workers("echo ready; sleep 1000", 2, env={"MY_TOKEN": None}))

@@ -24,6 +24,7 @@ from trainmaster.core.machine.events import Event, decode, encode
 from trainmaster.core.machine.state import State
 from trainmaster.host import linux
 from trainmaster.log import epochs, replay
+from trainmaster.log.reader import Reader
 from trainmaster.log.replay import replayed
 from trainmaster.log.snapshots import write_snapshot
 from trainmaster.log.storage import LocalStorage
@@ -85,6 +86,43 @@ def test_a_storage_that_hangs_is_waited_for_in_words_and_not_for_ever(
         answers.set()
 
     asyncio.run(act())
+
+
+@pytest.mark.parametrize("lands", [True, False], ids=["landed late", "never came"])
+def test_what_was_given_up_is_written_once_where_the_storage_is_back_by_the_end(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    """The command that ended the job had said "killed", and its log "ending", for ever."""
+    for name in ("SILENT", "_RETRY", "HURRIED"):
+        monkeypatch.setattr(record, name, 0.01)
+    answers, calls = threading.Event(), []
+
+    async def act() -> None:
+        made, told = pen(storage, lambda: True)
+        append = made._writer.append
+
+        def hang(lines: list[bytes], sync: bool) -> None:
+            calls.append(lines)
+            answers.wait(60)
+            if len(calls) == 2 and not lands:
+                raise StorageFailed("nobody answers")
+            append(lines, sync)
+
+        answers.set()
+        monkeypatch.setattr(made._writer, "append", hang)
+        await made.append([EVENT], sync=True, limit=None)
+        answers.clear()
+        writing = asyncio.create_task(made.append([decode(line(2))], sync=True, limit=None))
+        await until_async(lambda: told)
+        made.hurry()
+        with pytest.raises(StorageFailed):
+            await writing
+        made.leave([decode(line(3))])
+        answers.set()
+        await made.close()
+
+    asyncio.run(act())
+    assert [json.loads(text)["n"] for text in Reader(storage).poll().lines] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("hangs", [True, False])

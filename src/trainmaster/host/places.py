@@ -1,6 +1,6 @@
 """The directories and files of the local engine.
 
-*State* outlives the machine's boot: the jobs' storage, and one empty file `live/<job>@<node>` for each job that this node has begun and not
+*State* outlives the machine's boot: the jobs' storage, and one file `live/<job>@<node>` for each job that this node has begun and not
 finished, so that the remains of a crash are found without reading any log. *Runtime* dies with the boot: sockets, lock files, the ledger.
 It is a private directory (mode 0700, owned by us, on a local file system) with one folder for each boot and process-id namespace, since a
 process id has no meaning outside its own. It is not under `XDG_RUNTIME_DIR`, which is removed at the user's last logout while jobs go on,
@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
@@ -274,6 +275,22 @@ def set_live(job: str, live: bool) -> None:
         path.touch()
     else:
         path.unlink(missing_ok=True)
+
+
+def note_kill(job: str, kill: Mapping[str, str]) -> None:
+    """Note that the job is to be ended by whichever master comes next: who first was to do so may die, or hang, before its log has it."""
+    path = state_dir() / "live" / f"{job}@{node_name()}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict(kill)))
+
+
+def noted_kill(job: str) -> dict[str, str] | None:
+    """Return what `note_kill` has noted of a job that this node has not finished; None where there is nothing."""
+    try:
+        noted = json.loads((state_dir() / "live" / f"{job}@{node_name()}").read_text() or "null")
+    except (OSError, ValueError):
+        return None
+    return noted if isinstance(noted, dict) else None
 
 
 @contextlib.contextmanager

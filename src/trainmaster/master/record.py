@@ -54,6 +54,7 @@ class Record:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log")
         self._flushing: asyncio.Task[None] | None = None
         self.appended = 0  # number of the last event written
+        self._left: list[Event] = []
         self.synced = 0  # number of the last event on stable storage, and then confirmed
         self.superseded = False
         self._trouble_began: float | None = None  # by the loop's clock
@@ -70,7 +71,11 @@ class Record:
         """
         assert self.appended or events[0].type == "master-started", "an epoch's first line says what it has read"
         lines = [encode(event) for event in events]
-        await self._insist(lambda: self._writer.append(lines, sync), lambda began: self._is_over(began, limit))
+        try:
+            await self._insist(lambda: self._writer.append(lines, sync), lambda began: self._is_over(began, limit))
+        except StorageFailed:
+            self.leave(events)
+            raise
         if self.superseded:
             raise Superseded
         self.appended = events[-1].n
@@ -78,6 +83,13 @@ class Record:
             self._mark_synced(self.appended)
         elif self._flushing is None:
             self._flushing = asyncio.create_task(self._flush_soon())
+
+    def leave(self, events: Sequence[Event]) -> None:
+        """Have `events`, which nobody waits for any more, written where the storage is back by the time that the log is closed.
+
+        A call that hung may land after all, and a log without its end would contradict what was said of the job.
+        """
+        self._left += events
 
     def overdue(self, limit: float | None) -> str:
         """Return the detail of a trouble that has lasted for `limit` seconds while the log can be written; "" where there is none."""
@@ -140,6 +152,11 @@ class Record:
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
+        left = [
+            encode(event) for event in self._left if event.n > self._writer.last
+        ]  # what hung may have landed meanwhile
+        if left and self._confirm():
+            self._writer.append(left, sync=True)
         self._writer.flush()
         self._writer.close()
 

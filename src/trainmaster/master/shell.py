@@ -428,6 +428,7 @@ class Shell:
     async def _write(self, turn: Turn) -> None:
         # The epoch cannot be confirmed either: from here on nothing is begun, and agents refuse the lower of two epochs.
         if self.turns.is_unwritable:
+            self._record.leave(turn.events)
             return
         limit = self.state.known_job.timeouts.storage
         try:

@@ -75,6 +75,7 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
     Raises BadInput where another user may have made the job.
     """
     storage = job_storage(job)
+    kill = kill or places.noted_kill(job)
     try:
         check_owner(job)
         token = read_token(storage)
@@ -90,6 +91,8 @@ def resume(job: str, kill: Mapping[str, str] | None = None) -> bool:
         )  # no agent is left that knows the old one, and the end needs nothing else
     except OSError:
         return False
+    if kill:
+        places.note_kill(job, kill)
     start_master(str(storage), {"token": token, "secrets": None, "kill": kill, **saved})
     return True
 
