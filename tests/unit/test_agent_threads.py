@@ -49,10 +49,13 @@ def test_a_full_disk_is_found_where_it_answers(free: int | None, reason: str | N
     [
         "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
         "RuntimeError: unable to write to file </torch_123_4>: No space left on device (28)",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        "OSError: [Errno 28] No space left on device",
     ],
 )
 def test_full_shared_memory_is_not_told_as_a_full_disk(line: str) -> None:
-    failure = disk_full(Outcome("exit", 1), f"Traceback\n{line}\n", 1 << 30)
+    source = '  File "t.py", line 1, in <module>\n    open("/dev/shm/x", "wb").write(data)'
+    failure = disk_full(Outcome("exit", 1), f"Traceback\n{source}\n{line}\n", 1 << 30)
     assert failure is not None
     assert failure.figures["detail"] == f"the program met a full /dev/shm: {line}"
     assert "shm" in failure.figures["mend"]

@@ -13,10 +13,10 @@ from trainmaster.agent.attempt.program import Outcome, killed_by
 
 FULL = 64 * 1024  # bytes; a disk with less free is full
 
-_SHARED_MEMORY = (
-    "/dev/shm",
-    "</torch_",
-)  # in the words of a program whose shared memory is full; PyTorch's names begin with torch_
+# In the words of a program whose disk, or shared memory, is full. PyTorch's names begin with torch_; its DataLoader says what a worker died of.
+_FULL = ("No space left on device", "insufficient shared memory", "out of shared memory")
+_SHARED_MEMORY = ("/dev/shm", "</torch_", *_FULL[1:])
+_NEAR = 12  # lines before an error in which its traceback names a path
 _LARGER_SHM = (
     "make shared memory larger: engines.kubernetes.shm on Kubernetes, --shm-size for Docker, else mount -o remount,size=SIZE /dev/shm;"
     " or have DataLoaders use fewer workers"
@@ -53,8 +53,11 @@ def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | 
 
     `free`: bytes on that disk, where known. They are asked because the program's own message may have been lost on the full disk.
     """
-    line = next((line for line in reversed(last.splitlines()) if "No space left on device" in line), "")
-    if any(sign in line for sign in _SHARED_MEMORY):
+    lines = last.splitlines()
+    full = [number for number, text in enumerate(lines) if any(sign in text for sign in _FULL)]
+    line = lines[full[-1]] if full else ""
+    near = "\n".join(lines[max(0, full[-1] - _NEAR) : full[-1] + 1]) if full else ""
+    if any(sign in near for sign in _SHARED_MEMORY):
         figures = {"detail": f"the program met a full /dev/shm: {line.strip()[-200:]}", "mend": _LARGER_SHM}
     elif line:
         figures = {"detail": f"the program met a full disk: {line.strip()[-200:]}"}
