@@ -13,7 +13,7 @@ from trainmaster.agent.attempt.program import Outcome, killed_by
 
 FULL = 64 * 1024  # bytes; a disk with less free is full
 
-# In the words of a program whose disk, or shared memory, is full. PyTorch's names begin with torch_; its DataLoader says what a worker died of.
+# In the words of a program whose disk, or shared memory, is full; PyTorch's names begin with torch_.
 _FULL = ("No space left on device", "insufficient shared memory", "out of shared memory")
 _SHARED_MEMORY = ("/dev/shm", "</torch_", *_FULL[1:])
 _NEAR = 12  # lines before an error in which its traceback names a path

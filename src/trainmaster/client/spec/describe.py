@@ -193,10 +193,8 @@ def left_out_lines(job: Job, engine: str, skipped: str = "") -> Iterator[str]:
     groups = {launcher: names for launcher, names in by_launcher.items() if launcher != skipped}
     names = [name for group in groups.values() for name in group]
     if names and registry.is_on_this_machine(engine):
-        is_within_job = "TRAINMASTER_JOB" in os.environ
-        who = "the job in which this command runs" if is_within_job else f"an outer launcher ({', '.join(groups)})"
         yield (
-            f"{who} has set {', '.join(names)}, which the programs do not get; "
+            f"an outer launcher ({', '.join(groups)}) has set {', '.join(names)}, which the programs do not get; "
             f"to pass one on, name it in a role's env: --env {names[0]}"
         )
 
