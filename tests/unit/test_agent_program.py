@@ -179,6 +179,9 @@ def test_what_cannot_be_executed_is_told_as_such(
         ),
         (["true", "x" * 200_000], "Argument list too long", "give what is long in a file"),
         ("echo " + "x" * 200_000, "Argument list too long", "give what is long in a file"),
+        (["./folder"], "Permission denied", "it is a directory"),
+        (["./interpreter-denied"], "Permission denied", "see that the interpreter"),
+        (["./loop"], "Too many levels of symbolic links", "see where its symbolic links lead"),
     ],
 )
 def test_what_the_kernel_says_of_a_command_is_told_and_not_the_command(
@@ -186,6 +189,11 @@ def test_what_the_kernel_says_of_a_command_is_told_and_not_the_command(
 ) -> None:
     (tmp_path / "bad-interpreter").write_text("#!/no/such/interpreter\n")
     (tmp_path / "bad-interpreter").chmod(0o755)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "data").touch()
+    (tmp_path / "interpreter-denied").write_text(f"#!{tmp_path}/data\n")
+    (tmp_path / "interpreter-denied").chmod(0o755)
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(CannotStart) as trouble:
         ended(launch(command, tmp_path), tmp_path / "out")
     outcome = trouble.value.outcome

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
         (["no-such-program", "-x"], "the command no-such-program was not found"),
         (["./not-there"], "the command ./not-there was not found"),
         (["./plain"], "the command ./plain may not be executed"),
-        (["/"], "the command / may not be executed"),
+        (["/"], "the command / is a directory"),
         (["echo", "x" * 200_000], "a word of the command has 200000 bytes"),
         ("echo " + "x" * 200_000, "a word of the command has 200005 bytes"),
         (["seq 3 | tail -1"], r"write sh -c 'seq 3 \| tail -1'"),

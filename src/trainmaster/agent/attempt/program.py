@@ -33,7 +33,12 @@ from trainmaster.host.recipients import Recipients
 SHELL = "/bin/sh"
 LEFT_BEHIND = 2.0  # s in which background children may end by themselves after their program
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses that shells use
-_TOO_LONG = f"give what is long in a file: a word of a command, or a variable, has at most {LONGEST_WORD // 1024} KiB"
+_MENDS = {  # by the error of execve
+    errno.E2BIG: f"give what is long in a file: a word of a command, or a variable, has at most {LONGEST_WORD // 1024} KiB, and all"
+    " together a quarter of ulimit -s",
+    errno.ELOOP: "see where its symbolic links lead",
+    errno.ENOEXEC: "begin it with a line that names its interpreter, like #!/usr/bin/env python3",
+}
 
 Command = Sequence[str] | str
 # Starts a copy with this environment and these descriptors, warm; returns None where it is to start cold.
@@ -415,7 +420,7 @@ async def _read_report(pipe: int) -> tuple[str, int, str] | None:
 def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number: int, text: str) -> Outcome:
     command = launch.command if isinstance(launch.command, str) else (launch.command[0] if launch.command else "")
     detail = text or os.strerror(number)
-    mend = _TOO_LONG if number == errno.E2BIG else ""
+    mend = _MENDS.get(number, "")
     if step == "d":
         detail, mend = f"directory {launch.cwd}: {detail}", "see that the directory is there and may be entered"
     elif step != "e":
@@ -430,6 +435,13 @@ def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number
             return Outcome("command-not-found", NOT_FOUND, figures=figures)
         detail = f"the interpreter that the first line of {existing[0]} names is missing"
         mend = "mend that line, or name an interpreter before it, as in python3 PROGRAM"
+    elif number == errno.EACCES:
+        found = next((os.path.join(launch.cwd, path) for path in _candidates(launch.command, environ)
+                      if os.access(os.path.join(launch.cwd, path), os.X_OK)), "")  # fmt: skip
+        if found and os.path.isdir(found):
+            mend = "it is a directory: name a program in it"
+        elif found:  # by its own mode
+            mend = "see that the interpreter that its first line names may be executed, and that its file system is not mounted noexec"
     figures = {"command": _short(command), "detail": detail} | ({"mend": mend} if mend else {})
     return Outcome("not-executable", NOT_EXECUTABLE, figures=figures)
 

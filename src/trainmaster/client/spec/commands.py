@@ -55,7 +55,13 @@ def _check_name(role: Role, name: str, environ: Mapping[str, str]) -> None:
 def _check_path(role: Role, name: str, path: str) -> None:
     if not os.path.lexists(path):
         raise _refusal(role, name, f"the command {name} was not found", f"it is looked for at {path}")
-    if os.path.isdir(path) or not os.access(path, os.X_OK):
+    if not os.path.exists(path):
+        raise _refusal(
+            role, name, f"the command {name} is a symbolic link to what is not there", "see where it leads: ls -l"
+        )
+    if os.path.isdir(path):
+        raise _refusal(role, name, f"the command {name} is a directory", "name a program in it")
+    if not os.access(path, os.X_OK):
         raise _refusal(role, name, f"the command {name} may not be executed", "chmod +x it, or name its interpreter")
 
 
