@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import browser
 import pytest
 from conformance.engines import Submitted, python, role
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from waiting import until
 
 import trainmaster
@@ -118,7 +119,7 @@ PLOTS = """
     const make = {construct: (target, given) => { const plot = new target(...given); window.plots.push(plot); return plot; }};
     Object.defineProperty(window, "uPlot", {get: () => native, set: (uPlot) => { native = new Proxy(uPlot, make); }});
 """
-LOSS = "window.plots.find(plot => plot.root.closest('figure').textContent.startsWith('loss'))"
+LOSS = "window.plots.find(plot => plot.root.closest('figure')?.textContent.startsWith('loss'))"
 
 
 def test_what_a_reader_has_opened_and_enlarged_stays_so(by_hand: jobs.ByHand, served: Served, page: Page) -> None:
@@ -152,4 +153,18 @@ def test_what_a_reader_has_opened_and_enlarged_stays_so(by_hand: jobs.ByHand, se
     expect(marks).not_to_have_text(said)
     until(lambda: samples() > before + 2, what="further samples")
     assert shown() == enlarged
+
+    def reorder(route: Route) -> None:
+        answer = route.fetch()
+        charts = answer.json()
+        for made in charts["charts"]:
+            made["rows"].reverse()
+        route.fulfill(response=answer, json=charts)
+
+    drawn, order = int(browser.evaluated(page, "window.plots.length")), page.locator("figure.chart").all_inner_texts()
+    page.route(re.compile("metrics.json"), reorder)
+    until(lambda: browser.evaluated(page, "window.plots.length") > drawn, what="the charts of other tasks")
+    assert shown() == enlarged, "as where the job's tasks change"
+    assert [text[:4] for text in page.locator("figure.chart").all_inner_texts()] == [text[:4] for text in order]
+    page.unroute_all()
     expect(page.locator("#timeline details")).to_have_attribute("open", "")

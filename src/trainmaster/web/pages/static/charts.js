@@ -36,7 +36,7 @@
 
   const strokes = ["--running", "--lost", "--succeeded", "--staging", "--failed", "--waiting", "--killed", "--ink"];
 
-  function make({name, title, form, lines, rows, low}) {
+  function make({name, title, form, lines, rows, low}, former) {
     const asked = Object.entries(lines);
     const tasks = rows.map((row) => row.task);
     const edges = low.length ? ["lowest", "highest"] : []; // of a band around the mean of many tasks
@@ -52,7 +52,8 @@
     nan.className = "fine bad";
     const box = document.createElement("div");
     figure.append(caption, nan, box);
-    place.append(figure);
+    if (former) former.figure.replaceWith(figure); // its tasks have changed
+    else place.append(figure);
     const axis = {stroke: colour("--fine"), grid: {stroke: colour("--rule"), width: 1}, ticks: {stroke: colour("--rule"), width: 1}, font: "11px system-ui"};
     const plot = new uPlot({
       width: Math.max(200, box.clientWidth), height: 150, cursor, legend: {show: false},
@@ -148,15 +149,12 @@
       section.querySelector(".none")?.remove();
     }
     for (const row of rows) {
-      let chart = charts.get(row.name);
-      if (chart && chart.tasks.join() !== row.rows.map((one) => one.task).join()) {
-        chart.plot.destroy();
-        chart.figure.remove();
-        chart = null;
-      }
-      chart = chart || make(row);
+      const former = charts.get(row.name);
+      const isSame = former && former.tasks.join() === row.rows.map((one) => one.task).join();
+      if (former && !isSame) former.plot.destroy();
+      const chart = isSame ? former : make(row, former);
       const joined = row.rows.length > 1 ? uPlot.join(row.rows.map((one) => [one.times, one.values])) : [row.rows[0].times, row.rows[0].values];
-      const {plot} = chart, {min, max} = plot.scales.x, before = plot.data[0];
+      const {plot} = chart, {scales: {x: {min, max}}, data: [before]} = (former || chart).plot;
       const isZoomed = before.length && (min > before[0] || max < before[before.length - 1]);
       chart.data = chart.edges.length ? [joined[0], row.low, row.high, joined[1]] : joined;
       chart.rows = row.rows;
