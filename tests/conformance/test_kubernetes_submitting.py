@@ -713,12 +713,13 @@ def test_who_may_only_view_is_told_which_right_is_missing(place: Place, tmp_path
 @full
 def test_what_others_delete_is_told(place: Place) -> None:
     """Whoever deletes the ConfigMap forgets the job; without its ReplicaSet nothing runs it any more."""
-    jobs = [place.submit(WAIT), place.submit(WAIT)]
+    jobs = [place.submit(WAIT) for _ in range(3)]
     for job in jobs:
         job.until_line("here")
-    forgotten, ended = jobs
+    forgotten, ended, bare = jobs
     place.kubectl("delete", "configmap", forgotten.id)
     place.kubectl("delete", "replicaset", f"{ended.id}-master")
+    place.kubectl("delete", "secret", bare.id)
     for words in (("status",), ("kill",), ("kill", "--force"), ("wait",)):
         done = place.tm(*words, forgotten.id)
         assert (done.returncode, done.stderr.count("is no more: there is no ConfigMap")) == (2, 1), done.stderr
@@ -726,8 +727,11 @@ def test_what_others_delete_is_told(place: Place) -> None:
     assert listed[forgotten.id] == "removed"
     until(lambda: ended.status()["state"] == "killed", LIMIT, what=lambda: ended.status())
     assert "somebody has deleted its ReplicaSet" in place.tm("status", ended.id).stdout
+    until(lambda: bare.status()["state"] == "killed", LIMIT, what=lambda: bare.status())
+    told = place.tm("status", bare.id).stdout
+    assert f"the Secret {bare.id} was deleted from namespace {place.namespace}" in told, told
     place.jobs.remove(forgotten)
-    place.history_alone(ended.id)
+    place.history_alone(ended.id, bare.id)
 
 
 @full
