@@ -190,6 +190,26 @@ def place(bare: Place) -> Place:
     return bare
 
 
+@pytest.fixture
+def claim(place: Place) -> Iterator[dict[str, str]]:
+    """A volume that all pods can mount, as the entry of a job; its files are in the directory `volume` here."""
+    folder, size = place.folder / "volume", {"storage": "1Mi"}
+    folder.mkdir()
+    folder.chmod(0o777)  # pods are another user
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    about = {"name": "results", "namespace": place.namespace}
+    volume = {**spec, "capacity": size, "hostPath": {"path": str(folder)}, "claimRef": about}
+    place.apply(
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": place.namespace}, "spec": volume},
+        {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about,
+            "spec": {**spec, "volumeName": place.namespace, "resources": {"requests": size}},
+        },
+    )  # fmt: skip
+    yield {"claim": "results", "path": "/results"}
+    place.cluster.kubectl("delete", "persistentvolume", place.namespace, "--wait=false")
+
+
 # -- which cluster, and who we are --
 
 
@@ -217,7 +237,8 @@ def test_a_right_that_is_missing_is_named(bare: Place) -> None:
     told = bare.refused(elsewhere, KUBECONFIG=bare.kubeconfig("admin"))
     assert "there is no namespace nowhere" in told
     assert "engines.kubernetes.namespace: nowhere" in told
-    assert "in namespace nowhere" in bare.refused(elsewhere)  # who may not see whether it is there
+    # Of one who may not see whether it is there.
+    assert "in namespace nowhere, or there is no namespace nowhere" in bare.refused(elsewhere)
 
 
 @full
@@ -272,6 +293,7 @@ def test_who_may_make_roles_needs_no_account_and_each_job_has_its_own(
 
 # -- what is asked --
 
+ABSENT = {"claim": "nosuch", "path": "/x"}
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # what is wrong -> the job's keys, the error's words, its place
     "an unknown key": ({"engines": {"kubernetes": {"namespaze": "x"}}}, "did you mean namespace?", "engines.kubernetes.namespaze"),
     "a template that takes what is ours": (
@@ -288,13 +310,35 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # what is wrong -> the jo
     ),
     "what the namespace forbids": (
         {"engines": {"kubernetes": {"volumes": [{"host_path": "/etc", "path": "/x"}]}}}, 'violates PodSecurity "restricted:latest"',
-        "roles.worker",
+        "engines.kubernetes.volumes",
     ),
     "a master that the namespace forbids": (
-        {"engines": {"kubernetes": {"roles": {"master": {"run_as": {"user": 0}}}}}}, "master: the cluster refuses the pod", "master",
+        {"engines": {"kubernetes": {"roles": {"master": {"run_as": {"user": 0}}}}}}, "master: the cluster refuses the pod",
+        "engines.kubernetes.roles.master.run_as",
     ),
     "a class that is not there": (
         {"engines": {"kubernetes": {"priority_class": "nosuch"}}}, "no PriorityClass with name nosuch", "roles.worker",
+    ),
+    "a claim that is not there": (
+        {"engines": {"kubernetes": {"volumes": [ABSENT]}}}, "there is no volume claim nosuch in namespace", "engines.kubernetes.volumes",
+    ),
+    "a claim of a role that is not there": (
+        {"engines": {"kubernetes": {"roles": {"worker": {"volumes": [ABSENT]}}}}}, "there is no volume claim nosuch",
+        "engines.kubernetes.roles.worker.volumes",
+    ),
+    "a config map that is not there": (
+        {"engines": {"kubernetes": {"volumes": [{"config_map": "nosuch", "path": "/x"}]}}}, "there is no ConfigMap nosuch",
+        "engines.kubernetes.volumes",
+    ),
+    "a secret that is not there": (
+        {"engines": {"kubernetes": {"volumes": [{"secret": "nosuch", "path": "/x"}]}}}, "there is no Secret nosuch",
+        "engines.kubernetes.volumes",
+    ),
+    "an output in a pod": (
+        {"outputs": {"model": {"url": "file:///tmp/model", "from": "worker:0"}}}, "goes with it", "outputs.model.url: file:///tmp/model",
+    ),
+    "packages to be shipped": (
+        {"environment": {"requirements": "data.csv"}}, "tm image build registry.example.org/team/NAME:TAG -r", "environment.requirements",
     ),
     "a checkpoint without a place": ({"checkpoint": "ckpt"}, "checkpoints have no place", "checkpoint.url"),
     "an input of this machine": ({"inputs": {"train": "data.csv"}}, "the job has none", "storage"),
@@ -316,6 +360,35 @@ def test_bad_input_is_told_by_its_place(place: Place) -> None:
     told = place.refused(place.file(), TRAINMASTER_KUBERNETES_IMAGE="")
     assert "has no image" in told
     assert "environment.image" in told
+
+
+def test_an_output_on_a_volume_is_kept_and_one_that_exists_is_refused_before_the_program_starts(
+    place: Place, claim: dict[str, str]
+) -> None:
+    keys: dict[str, Any] = {
+        "outputs": {"model": {"url": "file:///results/digits", "from": "worker:0"}}, "engines": {"kubernetes": {"volumes": [claim]}},
+    }  # fmt: skip
+    place.submit("mkdir model; echo weights > model/w.txt", **keys).succeeded(LIMIT)
+    volume = place.folder / "volume"
+    assert (volume / "digits/worker-0/w.txt").read_text() == "weights\n"
+    again = place.submit("touch /results/ran; mkdir model; echo others > model/w.txt", **keys)
+    reason = again.failed("output-unwritable")
+    assert "is there already, and not of this job" in reason["words"]
+    assert "overwrite: true" in place.tm("status", again.id).stdout
+    assert not (volume / "ran").exists()
+    late = place.submit(
+        "mkdir model /results/late /results/late/worker-0; echo made > model/w.txt; echo x > /results/late/worker-0/theirs",
+        **{**keys, "outputs": {"model": {"url": "file:///results/late", "from": "worker:0"}}},
+    )  # fmt: skip
+    late.failed("commit-refused")
+    assert (volume / "late/_partial" / late.id / "worker-0/w.txt").read_text() == "made\n"
+
+
+def test_an_environment_that_is_not_on_the_volume_ends_the_job(place: Place, claim: dict[str, str]) -> None:
+    job = place.submit(
+        "python -c 'print(1)'", environment={"path": "/results/nosuch"}, engines={"kubernetes": {"volumes": [claim]}}
+    )
+    assert job.failed("no-python")["figures"]["path"] == "/results/nosuch/bin/python3"
 
 
 @full
@@ -371,7 +444,7 @@ def test_a_dry_run_is_yaml_that_the_cluster_takes(place: Place) -> None:
 
 
 @full
-def test_the_objects_of_a_model_s_command_are_written(place: Place) -> None:
+def test_the_objects_of_a_model_s_command_are_written(place: Place, claim: dict[str, str]) -> None:
     assert place.tm("zoo", "init", "zoo").returncode == 0
     words = [
         "train",
@@ -386,7 +459,7 @@ def test_the_objects_of_a_model_s_command_are_written(place: Place) -> None:
     ]
     words += [
         "--volume",
-        "claim_name=data,mount_path=/data",
+        f"claim_name={claim['claim']},mount_path=/data",
         "--training_data",
         "/data/train",
         "--checkpoint_dir",
@@ -429,20 +502,9 @@ def _used(place: Place, quota: str) -> bool:
 
 # -- what is told while it waits --
 
-ABSENT = {"claim": "nosuch", "path": "/x"}
 WAITING: dict[str, tuple[dict[str, Any], str]] = {  # what is in the way -> the job's keys, the words of its status
     "no image, of the master": ({"environment": {"image": NOWHERE}}, f"its master's pod waits: .*cannot fetch the image {NOWHERE}"),
     "no image, of a task": ({"role": {"image": NOWHERE}}, f"cannot fetch the image {NOWHERE}"),
-    "no claim, of the master": (
-        {"engines": {"kubernetes": {"volumes": [ABSENT]}}}, "its master's pod waits: volume claim nosuch not found",
-    ),
-    "no claim, of a task": (
-        {"engines": {"kubernetes": {"roles": {"worker": {"volumes": [ABSENT]}}}}}, "volume claim nosuch not found",
-    ),
-    "no config map": (
-        {"engines": {"kubernetes": {"volumes": [{"config_map": "nosuch", "path": "/x"}]}}},
-        'its master\'s pod waits: .* cannot mount a volume: .*configmap "nosuch" not found',
-    ),
     "no node of that kind": (
         {"engines": {"kubernetes": {"node_selector": {"colour": "green"}}}},
         "its master's pod waits: no node of .* the labels that are wanted",
@@ -651,12 +713,13 @@ def test_who_may_only_view_is_told_which_right_is_missing(place: Place, tmp_path
 @full
 def test_what_others_delete_is_told(place: Place) -> None:
     """Whoever deletes the ConfigMap forgets the job; without its ReplicaSet nothing runs it any more."""
-    jobs = [place.submit(WAIT), place.submit(WAIT)]
+    jobs = [place.submit(WAIT) for _ in range(3)]
     for job in jobs:
         job.until_line("here")
-    forgotten, ended = jobs
+    forgotten, ended, bare = jobs
     place.kubectl("delete", "configmap", forgotten.id)
     place.kubectl("delete", "replicaset", f"{ended.id}-master")
+    place.kubectl("delete", "secret", bare.id)
     for words in (("status",), ("kill",), ("kill", "--force"), ("wait",)):
         done = place.tm(*words, forgotten.id)
         assert (done.returncode, done.stderr.count("is no more: there is no ConfigMap")) == (2, 1), done.stderr
@@ -664,8 +727,11 @@ def test_what_others_delete_is_told(place: Place) -> None:
     assert listed[forgotten.id] == "removed"
     until(lambda: ended.status()["state"] == "killed", LIMIT, what=lambda: ended.status())
     assert "somebody has deleted its ReplicaSet" in place.tm("status", ended.id).stdout
+    until(lambda: bare.status()["state"] == "killed", LIMIT, what=lambda: bare.status())
+    told = place.tm("status", bare.id).stdout
+    assert f"the Secret {bare.id} was deleted from namespace {place.namespace}" in told, told
     place.jobs.remove(forgotten)
-    place.history_alone(ended.id)
+    place.history_alone(ended.id, bare.id)
 
 
 @full
@@ -768,6 +834,7 @@ def test_an_interrupted_submission_leaves_nothing(place: Place, instant: str) ->
     # Python swallows an interrupt that comes within a destructor, and says so; the submission then goes on.
     assert "Traceback" not in errors or errors.startswith("Exception ignored in"), errors
     if not job_ids():
+        assert asking.returncode != 130 or "interrupted: no job was submitted" in errors
         place.nothing_left()
         return
     job = Submitted(trainmaster.attach(job_ids()[0]))

@@ -18,7 +18,7 @@ from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.spec.job import Job, Output, Role
 from trainmaster.data import outputs, saves
 from trainmaster.data.checks import check_outputs
-from trainmaster.data.outputs import CommitRefused, commit, finish, upload
+from trainmaster.data.outputs import CommitRefused, check_free, commit, finish, upload
 from trainmaster.data.store.stores import store_for
 
 
@@ -366,6 +366,40 @@ def test_a_failed_job_leaves_what_was_committed_apart(url: str, tmp_path: Path, 
     commit(output, again, "j-2", "worker:0", 1)
     finish(output, {"worker:0": again}, "j-2", True)
     assert "_SUCCESS" in there(url)
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_a_place_that_is_taken_is_seen_before_a_program_starts(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout)
+    check_free(output, "j-1", "worker:0")
+    sent = send(output, made(tmp_path / "w", a="1"))
+    commit(output, sent, "j-1", "worker:0", 1)
+    check_free(output, "j-1", "worker:0")  # a later attempt of the same job
+    finish(output, {"worker:0": sent}, "j-1", True)
+    for other in ("worker:0", "worker:1"):
+        with pytest.raises(CommitRefused, match="_SUCCESS of j-1 is there already, and not of this job"):
+            check_free(output, "j-2", other)
+    check_free(Output("model", url, layout=layout, overwrite=True), "j-2", "worker:0")
+
+
+def test_files_of_others_are_seen_before_a_program_starts(url: str) -> None:
+    store_for(url).put("worker-0/w.txt", b"of somebody")
+    with pytest.raises(CommitRefused, match=r"worker-0/w\.txt is there already"):
+        check_free(Output("model", url), "j-1", "worker:0")
+    check_free(Output("model", url), "j-1", "worker:1")
+
+
+@pytest.mark.parametrize("layout", ["task", "flat"])
+def test_what_may_not_be_committed_is_kept(url: str, tmp_path: Path, layout: str) -> None:
+    output = Output("model", url, layout=layout)
+    sent = send(output, made(tmp_path / "w", a="of the job"))
+    theirs = "a" if layout == "flat" else "worker-0/a"
+    store_for(url).put(theirs, b"of somebody")  # while the program ran
+    with pytest.raises(CommitRefused, match="is there already"):
+        commit(output, sent, "j-1", "worker:0", 1)
+    for _ in range(2):
+        finish(output, {}, "j-1", False, refused={"worker:0": sent})
+    assert there(url) == {theirs: b"of somebody", "_partial/j-1/worker-0/a": b"of the job"}
 
 
 @pytest.mark.parametrize("layout", ["task", "flat"])

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from waiting import until
 
+from trainmaster.client.watch.leaving import letting_go
+
 TM = [sys.executable, "-m", "trainmaster.cli"]
 CHATTY = "echo here; while [ ! -e go ]; do echo again; sleep 0.02; done"
 SILENT = "echo here; while [ ! -e go ]; do sleep 0.02; done"
@@ -73,6 +75,12 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path, home, detach: 
     finally:
         (tmp_path / "go").touch()
         tm("wait", job["id"])
+
+
+def test_an_interrupt_before_there_is_a_job_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), letting_go():
+        raise KeyboardInterrupt
+    assert capsys.readouterr() == ("", "\ninterrupted: no job was submitted\n")
 
 
 def test_a_signal_at_any_moment_leaves_no_job_behind(tmp_path: Path, home, seeds: Any) -> None:

@@ -4,7 +4,8 @@
     <url>/_temporary/commits/<role>-<index>.json       the claim: which attempt commits for the task, which files, and whether it is done
     <url>/<role>-<index>/...                           the output (layout: task), or <url>/... (layout: flat)
     <url>/_SUCCESS                                     JSON, written last: every file of the output with its size
-    <url>/_partial/<job>/...                           the files that finished tasks of a failed job had committed; they stay for the user
+    <url>/_partial/<job>/...                           the files that finished tasks of a failed job had committed, or could not
+                                                       commit; they stay for the user
 
 The claim is created exclusively, so of two attempts one commits, even where both believe that they may. The claim holds the list of files,
 so that whoever finishes an interrupted commit needs nothing else. Committing twice changes nothing, not even twice at once: an agent that
@@ -219,17 +220,35 @@ def _commit_upload(
     return {"files": len(claim.files), "bytes": sum(claim.files.values()), "id": claim.id}
 
 
+def check_free(output: Output | Mapping[str, Any], job: str, task: str) -> None:
+    """Raise CommitRefused where another job has written the output, or something is where the task's files belong.
+
+    An agent calls it before the program starts: on a volume of its container the client could not look. What the job itself has put
+    there, in an earlier attempt, has a claim.
+    """
+    store, options = output_store(output), _options(output)
+    if options.overwrite:
+        return
+    other = _read_success(store).get("job", job)
+    if other != job:
+        raise _taken_error(store, f"{SUCCESS} of {other}")
+    present = store.files(folder_of(task)) if options.layout == "task" else ()
+    if present and ((claim := _read_claim(store, task)) is None or claim.job != job):
+        raise _taken_error(store, present[0].path)
+
+
 def finish(
     output: Output | Mapping[str, Any],
     committed: Mapping[str, Any],
     job: str,
     succeeded: bool,
     parts: Iterable[tuple[str, int, Mapping[str, Any]]] = (),
+    refused: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """End a job's output: write `_SUCCESS` over the files of the tasks in `committed` and of all `parts`, or move them to `_partial`.
 
-    `parts`: (name, attempt, what `upload` returned); those that nobody has put in their place yet are. `_temporary` is removed. A second
-    call changes nothing.
+    `parts`: (name, attempt, what `upload` returned); those that nobody has put in their place yet are. `refused`: task -> what `upload`
+    returned, of those that could not commit; these go to `_partial` too. `_temporary` is removed. A second call changes nothing.
     """
     store = output_store(output)
     written = {task: report for task, report in committed.items() if "id" in report}
@@ -239,7 +258,8 @@ def finish(
         (row for row in parts if "id" in row[2] and (succeeded or not _is_gone(store, row[0], row[2]))),
         job,
     )
-    retried("finish an output", store.url, lambda: _finish(store, _options(output), written, job, succeeded))
+    kept = {} if succeeded else {task: report["id"] for task, report in (refused or {}).items() if "id" in report}
+    retried("finish an output", store.url, lambda: _finish(store, _options(output), written, job, succeeded, kept))
 
 
 def _is_gone(store: Store, part: str, uploaded: Mapping[str, Any]) -> bool:
@@ -332,7 +352,9 @@ def _written_off_error(store: Store, task: str, attempt: int) -> CommitRefused:
     return CommitRefused(f"attempt {attempt} of {task} was written off", place=store.url, anchor="commit-refused")
 
 
-def _finish(store: Store, options: _Options, committed: Mapping[str, Any], job: str, succeeded: bool) -> None:
+def _finish(
+    store: Store, options: _Options, committed: Mapping[str, Any], job: str, succeeded: bool, refused: Mapping[str, str]
+) -> None:
     if succeeded:
         if _read_success(store).get("job") != job:
             claims = _commits(store, committed, job)
@@ -343,6 +365,8 @@ def _finish(store: Store, options: _Options, committed: Mapping[str, Any], job: 
         for task, claim in _claims(store).items():
             if claim.job == job:
                 _set_apart(store, options, task, claim)
+        for task, upload_id in refused.items():
+            _keep_upload(store, task, upload_id, job)
     store.remove(TEMPORARY)
 
 
@@ -416,12 +440,16 @@ def _earlier_commit(store: Store, task: str, mine: _Claim) -> _Claim | None:
 def _refuse_strangers(store: Store, target: str, files: Mapping[str, int]) -> None:
     present = store.files(target.rstrip("/")) if target else [file for name in files if (file := store.look(name))]
     if present:
-        raise CommitRefused(
-            f"{present[0].path} is there already, and not of this job",
-            place=store.url,
-            mend="give the output another url, or say overwrite: true",
-            anchor="output-exists",
-        )
+        raise _taken_error(store, present[0].path)
+
+
+def _taken_error(store: Store, path: str) -> CommitRefused:
+    return CommitRefused(
+        f"{path} is there already, and not of this job",
+        place=store.url,
+        mend="give the output another url, or say overwrite: true",
+        anchor="output-exists",
+    )
 
 
 def _with_own_names(store: Store, options: _Options, task: str, claim: _Claim) -> _Claim:
@@ -594,6 +622,20 @@ def _set_apart(store: Store, options: _Options, task: str, claim: _Claim) -> Non
             store.remove(partial + name)
             store.move(place + name, partial + name)
             remove_empty(store, place + name)
+
+
+def _keep_upload(store: Store, task: str, upload_id: str, job: str) -> None:
+    """Move what a task has uploaded and could not commit to `_partial`, into a folder of its own: others may have equal names."""
+    place, partial = f"{TEMPORARY}/{upload_id}/{folder_of(task)}", f"{PARTIAL}/{job}/{folder_of(task)}"
+    if store.renames:
+        if store.exists(place):
+            store.remove(partial)
+            store.move(place, partial)
+        return
+    for file in store.files(place):
+        target = partial + file.path.removeprefix(place)
+        store.remove(target)
+        store.move(file.path, target)
 
 
 def _claim_path(task: str) -> str:

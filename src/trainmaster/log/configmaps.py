@@ -466,10 +466,11 @@ def _droppable_output(rows: list[Row], path: str) -> Iterator[str]:
     yield from sorted(created, key=lambda file: (created[file], file))
 
 
+# For a pod's own account; a URL of the master's in its pod names no context of a kubeconfig.
+ACCOUNT_MEND = "the service account was replaced, or its token is refused: tm kill, tm retry"
 _MENDS: tuple[tuple[type[KubeError], str, str], ...] = (
     (Forbidden, _QUOTA, "ask for a larger quota of the namespace, or name a storage of the job's own: storage: URL"),
     (Forbidden, "", "ask for the right to read and write ConfigMaps there: tm cluster grants"),
-    (Unauthorized, "", "log in anew"),
     (NotFound, "namespace", "check the namespace"),
 )
 
@@ -482,6 +483,7 @@ def _storage_errors(doing: str, url: str) -> Iterator[None]:
         raise
     except KubeError as error:
         fitting = (mend for kind, words, mend in _MENDS if isinstance(error, kind) and words in error.message)
+        login = "log in anew" if "@" in url else ACCOUNT_MEND
         failure: Any = error
-        failure.mend = error.mend or next(fitting, "")
+        failure.mend = error.mend or (login if isinstance(error, Unauthorized) else next(fitting, ""))
         raise storage_failed(doing, url, failure) from error

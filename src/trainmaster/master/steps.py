@@ -32,6 +32,7 @@ LOGS = folder("master")
 WITHIN = 60.0  # s for a step of the end
 # Seconds for the engine to hear of the end: YARN's ResourceManager may be away, and starts us again if it has not heard.
 UNREGISTERED = 600.0
+_NOT_COMMITTED = ("commit-refused", "commit-failed")  # reasons of tasks whose outputs are whole, and not in their place
 
 
 class StepRunner:
@@ -167,6 +168,7 @@ class StepRunner:
         committed = {
             task.key: task.outputs for task in state.tasks.values() if task.final == "succeeded" and task.commits
         }
+        refused = {task.key: task.outputs for task in state.tasks.values() if task.reason in _NOT_COMMITTED}
         for name, output in self._job.outputs.items():
             finish(
                 output,
@@ -179,6 +181,7 @@ class StepRunner:
                     for part in task.parts
                     if name in part["outputs"]
                 ],
+                {task: outputs[name] for task, outputs in refused.items() if name in outputs},
             )
         if state.saves:  # those of the last moments too
             self._prune_saves(state.saves[-1]["save"])

@@ -83,16 +83,31 @@ class Materials:
         return (name if kind == "shards" else "-"), 0
 
     def require_places(self, outputs: Mapping[str, Fields], stop: threading.Event) -> None:
-        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write.
+        """Raise AttemptFailed where an output goes to a directory that this task sees, as by a mount, and cannot write, or that is taken.
 
         Raises StorageFailed where that is away.
         """
+        from trainmaster.log.storage import local_path
         from trainmaster.runtime.folders import reason_unwritable
 
         for name, output in outputs.items():
-            path = str(output["url"]).removeprefix("file://")
-            if "://" not in path and reason_unwritable(path):
+            path = local_path(str(output["url"]))
+            if path is None:
+                continue
+            if reason_unwritable(path):
                 _require_soon(name, path, stop)
+            if os.path.isdir(path):
+                self._require_free(name, output, path, stop)
+
+    def _require_free(self, name: str, output: Fields, path: str, stop: threading.Event) -> None:
+        from trainmaster.data import outputs as places
+        from trainmaster.data.store.transfer import Flow, retried
+
+        try:
+            retried("look at an output", path, lambda: places.check_free(output, self.job, self.task), Flow(stop=stop))
+        except places.CommitRefused as refusal:
+            figures = {"name": name, "detail": refusal.message, "mend": refusal.mend}
+            raise AttemptFailed("output-unwritable", figures) from refusal
 
     def upload(
         self, outputs: Mapping[str, Fields], folder: str, attempt: int, kept: Mapping[str, Any], tell: Tell, stop: threading.Event,

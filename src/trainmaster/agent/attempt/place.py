@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from trainmaster.agent.attempt.failure import AttemptFailed
 from trainmaster.agent.attempt.materials import Materials
 from trainmaster.agent.attempt.program import Launch
 from trainmaster.agent.attempt.threads import Threads
@@ -78,8 +79,13 @@ class Place:
             self.address, self.way = find_way(self.address, self.network, self.transport)
 
     def settle_environment(self) -> None:
-        """Adapt the programs' Python to its place. It may take minutes: for a thread. Raises OSError, TimeoutExpired."""
+        """Adapt the programs' Python to its place. It may take minutes: for a thread. Raises AttemptFailed where the job's environment has
+        none, since another one would run, and OSError, TimeoutExpired.
+        """
         if self.environment:
+            python = os.path.abspath(os.path.join(self.environment, "bin", "python3"))
+            if not any(os.access(path, os.X_OK) for path in (python, python.removesuffix("3"))):
+                raise AttemptFailed("no-python", {"path": python})
             from pathlib import Path
 
             from trainmaster.agent.attempt.activation import fix

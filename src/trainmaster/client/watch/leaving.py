@@ -119,6 +119,8 @@ def letting_go(detach: str | None = "leave") -> Iterator[Begun]:
         except KeyboardInterrupt as end:
             if begun.job:
                 _let_go(begun, getattr(end, "number", signal.SIGINT))
+            else:
+                _say("\ninterrupted: no job was submitted")
             if begun.ended_by:  # what came after it, as a reader that went away, does not change the exit status
                 interrupt(begun.ended_by)
             raise

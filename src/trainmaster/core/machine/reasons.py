@@ -102,7 +102,7 @@ REASONS: dict[str, Reason] = {
     ),
     "output-unwritable": Reason(
         USER, True, "cannot write its output [{name}][: {detail}]", lasting=True,
-        advice="check the permissions there, or set outputs[.{name}].url",
+        advice="[{mend}|check the permissions there, or set outputs.{name}.url]",
     ),
     "output-missing": Reason(
         PROGRAM, True, "wrote no output[ {name}]", advice="write to [./{name}|its path], or set outputs[.{name}].local",
@@ -111,7 +111,10 @@ REASONS: dict[str, Reason] = {
         ENGINE, True, "could not commit its output[: {detail}]",
         advice="[{mend}|check outputs and the storage they go to]",
     ),
-    "commit-refused": Reason(USER, True, "may not commit its output[: {detail}]", advice="[{mend}|check outputs]"),
+    "commit-refused": Reason(
+        USER, True, "may not commit its output[: {detail}]",
+        advice="[{mend}|check outputs]; what it made is under _partial/{job} of the output",
+    ),
     "devices-taken": Reason(
         ENGINE, False, "found its devices taken[ on {node}][: {detail}]", advice="see what computes on them there: nvidia-smi",
     ),
@@ -120,7 +123,7 @@ REASONS: dict[str, Reason] = {
     ),
     "disk-full": Reason(ENGINE, True, "ran out of disk[: {detail}]",
                         advice="[{mend}|free space, or use a larger place; on Kubernetes also raise the pod's limit ephemeral-storage]"),
-    "no-python": Reason(USER, True, "found no Python >= 3.11[ on {node}]",
+    "no-python": Reason(USER, True, "found no Python >= 3.11[ at {path}][ on {node}]",
                         advice="name one: environment.path, archive or requirements; on Kubernetes environment.path or an image"),
     "start-timeout": Reason(ENGINE, True, "did not start within [{seconds}|timeouts.start][: {detail}]", advice="raise timeouts.start"),
     "agent-lost": Reason(US, False, "its supervisor died", _DEATH, final="lost"),

@@ -43,6 +43,7 @@ from trainmaster.engines.kubernetes.pods.pods import IMAGE, Shape, check, image_
 from trainmaster.engines.kubernetes.settings import CLIENT, MASTER, Settings, settings
 from trainmaster.engines.kubernetes.submit import initial_pods, masters, objects, rights, shipping
 from trainmaster.engines.kubernetes.submit.objects import ENDED, STAMP, master_name, owner_of
+from trainmaster.engines.kubernetes.submit.references import check_references
 from trainmaster.engines.kubernetes.submit.refusals import try_pod
 from trainmaster.engines.kubernetes.submit.store import Store, get_or_none, parts, stored_elsewhere
 from trainmaster.engines.packed import stores_of
@@ -120,22 +121,20 @@ class KubernetesClient(OnCluster):
         if job.checkpoint is not None and not job.checkpoint.url and not stored_elsewhere(job):
             raise BadInput(
                 "the job's checkpoints have no place: what a job on Kubernetes keeps without storage is its event log alone",
-                place="checkpoint.url", mend="set checkpoint.url or storage to a URL that the pods reach (s3://, hdfs://)",
-                anchor="no-storage",
+                place="checkpoint.url", anchor="no-storage",
+                mend="set checkpoint.url or storage to a URL that the pods reach (s3://, hdfs://); or mount a volume by "
+                "engines.kubernetes.volumes, and write checkpoint.url: file://PATH",
             )  # fmt: skip
         self.call(self.config(options), lambda client: self._check_on_cluster(client, job, requests, options))
 
     async def _check_on_cluster(self, client: Client, job: Any, requests: Sequence[Request], options: Settings) -> None:
-        await exists(client)
-        await rights.check(client, options)
+        await rights.check(client, options, await exists(client))
         shape = Shape(_DRY, job, options, self._image, None)
+        inner = {role: inside(_DRY, role, [], "", {}, options.runtime_image) for role in ("", *job.roles)}
         requests_by_role = {request.role: request for request in requests}
-        trial_pods = {
-            role: task_pod(shape, request, inside(_DRY, role, [], "", {}, options.runtime_image))
-            for role, request in requests_by_role.items()
-        }
+        trial_pods = {role: task_pod(shape, request, inner[role]) for role, request in requests_by_role.items()}
         if options.run_master != CLIENT:
-            pod = master_pod(shape, inside(_DRY, "", [], "", {}, options.runtime_image))
+            pod = master_pod(shape, inner[""])
             pod["metadata"]["name"] = _DRY
             trial_pods[MASTER] = {"apiVersion": "v1", "kind": "Pod", **pod}
         answers = await asyncio.gather(
@@ -144,6 +143,8 @@ class KubernetesClient(OnCluster):
         for answer in answers:  # of several failures the first is raised
             if answer is not None:
                 raise answer
+        ours = {volume["name"] for bootstrap in inner.values() for volume in bootstrap.volumes}
+        await check_references(client, options, trial_pods, ours)
 
     def objects(self, job: Any, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Return the objects that submitting makes, and a pod of each role as its master makes it; without secrets and files' contents."""
@@ -345,7 +346,8 @@ class KubernetesClient(OnCluster):
                 is_late = datetime.now(UTC) - objects.created_at(root) > objects.SUBMITTED_WITHIN
                 return ("removed" if is_late else "submitting"), NOTHING_RUNS
             if replica_set is None or "deletionTimestamp" in replica_set["metadata"]:
-                return "ended", f"what it runs by was removed from namespace {namespace}"
+                deleted = await _deleted(client, job_id)
+                return "ended", f"{deleted} was deleted from namespace {namespace}, and the job ended with it"
             runs = (replica_set.get("status") or {}).get("readyReplicas")
             why = None if runs else masters.hopeless(await masters.pods(client, job_id), datetime.now(UTC))
             if why is not None:
@@ -450,6 +452,15 @@ class KubernetesClient(OnCluster):
             raise ConnectionError(str(error)) from error
 
 
+async def _deleted(client: Client, job_id: str) -> str:
+    """Name the object that was deleted of those by which a job runs: each owns the next."""
+    owners = ((CONFIGMAPS, run_name(job_id)), (SECRETS, job_id))
+    for kind, name in owners:
+        if await get_or_none(client, kind, name) is None:
+            return f"the {kind.name} {name}"
+    return f"the {REPLICA_SETS.name} {master_name(job_id)}"
+
+
 def without(job: Any) -> Collection[str]:
     """Return the packages that the job has no use for in its pods."""
     text = json.dumps(job_to(job)).lower()
@@ -472,8 +483,8 @@ def _environment(site: Mapping[str, Any]) -> dict[str, str]:
     return {"TRAINMASTER_PYTHON": f"{site['environment']}/bin/python3"} if site.get("environment") else {}
 
 
-async def exists(client: Client) -> None:
-    """Raise BadInput where the client's namespace is not there."""
+async def exists(client: Client) -> bool:
+    """Return whether the client's namespace is there; False where the user may not see that. Raises BadInput where it is not there."""
     try:
         await client.get(NAMESPACES, client.namespace)
     except NotFound:
@@ -482,7 +493,8 @@ async def exists(client: Client) -> None:
             mend="see them: kubectl get namespaces; name one with --set engines.kubernetes.namespace=NAME", anchor="namespace",
         ) from None  # fmt: skip
     except Forbidden:  # a user who may make pods in it need not be allowed to see it
-        return
+        return False
+    return True
 
 
 _clients: dict[tuple[object, ...], Blocking] = {}

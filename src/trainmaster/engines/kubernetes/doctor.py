@@ -43,8 +43,8 @@ def _rights(client: KubernetesClient) -> Outcome:
     """Check the user's rights to submit, and the account that the job's master will have."""
     config = client.config()
     client_settings = settings({"run_master": "client"})
-    client.call(config, exists)
-    client.call(config, lambda api: rights.check(api, client_settings))
+    is_there = client.call(config, exists)
+    client.call(config, lambda api: rights.check(api, client_settings, is_there))
     try:
         account = client.call(config, lambda api: rights.account(api, settings({})))
     except BadInput as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.kube.config import Config
 from trainmaster.kube.errors import ApiError, ConfError, Forbidden, KubeError, Unauthorized, Unreachable
+from trainmaster.log.configmaps import ACCOUNT_MEND
 
 
 def failed(error: KubeError, config: Config | None = None) -> TrainmasterError:
@@ -18,9 +19,10 @@ def failed(error: KubeError, config: Config | None = None) -> TrainmasterError:
         return EngineFailed(error.message, mend=mend, anchor="kubernetes")
     if isinstance(error, Unauthorized):
         login = f" ({config.user} of {config.source})" if config is not None and config.user else ""
+        is_of_pod = config is not None and not config.context
         return BadInput(
             f"{server} does not know who you are{login}: {error.message}",
-            mend="log in again as the cluster wants it, then: kubectl auth whoami",
+            mend=ACCOUNT_MEND if is_of_pod else "log in again as the cluster wants it, then: kubectl auth whoami",
             anchor="kubernetes-login",
         )
     if isinstance(error, Forbidden) and error.quota:

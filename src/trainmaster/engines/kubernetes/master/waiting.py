@@ -66,7 +66,8 @@ def denial(error: KubeError) -> Trouble:
     if isinstance(error, Unreachable | TooMany):
         return Trouble("API server", f"the API server cannot be asked: {message}")
     if isinstance(error, Unauthorized):
-        return Trouble("API server", f"the API server does not believe who we are: {message}")
+        cause = "its service account was replaced, or its token is refused: tm kill, tm retry"
+        return Trouble("API server", f"the API server does not believe who the master is ({message}): {cause}")
     for pattern, resource, hopeless in _FORBIDDEN if isinstance(error, ApiError) else ():
         if re.search(pattern, error.message):
             return _quota(error.message) or Trouble(resource, f"the cluster refuses the pod: {message}", hopeless)

@@ -38,6 +38,7 @@ from trainmaster.engines.kubernetes.names import (
     subdomain_of,
 )
 from trainmaster.engines.kubernetes.pods import keys
+from trainmaster.engines.kubernetes.pods.places import check_places
 from trainmaster.engines.kubernetes.pods.templates import (
     PROGRAM,
     RUNTIME,
@@ -47,7 +48,7 @@ from trainmaster.engines.kubernetes.pods.templates import (
     without_containers,
 )
 from trainmaster.engines.kubernetes.pods.volumes import OURS
-from trainmaster.engines.kubernetes.settings import MASTER, NO_SHM, Pods, Settings
+from trainmaster.engines.kubernetes.settings import CLIENT, MASTER, NO_SHM, Pods, Settings
 from trainmaster.engines.sections import wrong
 from trainmaster.runtime.formats import sql
 
@@ -190,14 +191,32 @@ def check(job: Job, settings: Settings) -> None:
             place=f"storage: {job.storage}", anchor="not-on-the-cluster",
             mend="name a URL that the pods and this machine reach (s3://, hdfs://); or leave storage out: the cluster keeps the event log",
         )  # fmt: skip
+    _check_environment(job)
     _check_tables(job, settings)
     shape = Shape("job", job, settings, "of-the-site")
     inside = PodBootstrap(init=[{"name": RUNTIME}], command=["true"])
+    pods = {}
     for name, role_spec in job.roles.items():
         _check_role(f"roles.{name}", role_spec, settings.of(name))
-        _check_images(task_pod(shape, request_of(name, role_spec), inside), settings.of(name))
+        pods[name] = task_pod(shape, request_of(name, role_spec), inside)
+        _check_images(pods[name], settings.of(name))
     _check_nodes("master.nodes", job.master.nodes)
-    _check_images(master_pod(shape, inside), settings.of(MASTER))
+    of_master = master_pod(shape, inside)
+    _check_images(of_master, settings.of(MASTER))
+    check_places(job, pods, None if settings.run_master == CLIENT else of_master)
+
+
+def _check_environment(job: Job) -> None:
+    """Raise BadInput for packages that would come with a Python: that alone is more than the Secrets of a job hold (`submit.shipping`)."""
+    environment = job.environment
+    if environment.requirements and not (environment.path or environment.archive):
+        image = environment.image or "registry.example.org/team/NAME:TAG"
+        raise BadInput(
+            "a Python with packages is too large for the Secrets by which files travel to pods",
+            place=f"environment.requirements: {environment.requirements}", anchor="files-too-large",
+            mend=f"put the packages into an image, tm image build {image} -r {environment.requirements}, push it, and name it by "
+            "environment.image; or name an environment on a volume by environment.path",
+        )  # fmt: skip
 
 
 def _check_tables(job: Job, settings: Settings) -> None:

@@ -27,6 +27,12 @@ _SETTINGS = {
     "spec.tolerations": "tolerations", "spec.affinity": "affinity", "spec.nodeSelector": "node_selector", "spec.volumes": "volumes",
     "spec.securityContext": "run_as", "metadata.labels": "labels", "metadata.annotations": "annotations",
 }  # fmt: skip
+# Words of the namespace's policies and quotas -> the setting that they are about, and what to do beside choosing another namespace.
+_POLICIES = (
+    (r"hostPath volumes|restricted volume types", "volumes", "use a claim in its place"),
+    (r"runAsNonRoot|runAsUser", "run_as", "name a user other than 0"),
+    (r"must specify (?:\S+,)?limits\.cpu", "limit_cores", f"set {PLACE}.limit_cores: true"),
+)
 
 
 async def try_pod(client: Client, shape: Shape, role: str, pod: Mapping[str, Any]) -> None:
@@ -49,6 +55,9 @@ def _place(error: ApiError, shape: Shape, role: str, pod: Mapping[str, Any]) -> 
     place, templates = role if role == MASTER else f"roles.{role}", shape.settings.of(role).pod
     if match := _QUANTITY.search(error.message):
         return place_of_quantity(match[1], templates) or place, "write a quantity like 500m, 2 or 1Gi"
+    for pattern, key, mend in _POLICIES:
+        if re.search(pattern, error.message):
+            return _key(key, shape, role) or f"{PLACE}.{key}", f"{mend}; or choose another namespace"
     match = _FIELD.search(error.message)
     field = match[1] or match[2] if match else next(iter(error.causes), ("", ""))[0]
     if not field:
@@ -60,7 +69,11 @@ def _place(error: ApiError, shape: Shape, role: str, pod: Mapping[str, Any]) -> 
 
 def _setting(field: str, shape: Shape, role: str) -> str:
     """Return the setting, of the role or of all pods, that makes a field; "" where none does."""
-    key = next((key for prefix, key in _SETTINGS.items() if field.startswith(prefix)), "")
+    return _key(next((key for prefix, key in _SETTINGS.items() if field.startswith(prefix)), ""), shape, role)
+
+
+def _key(key: str, shape: Shape, role: str) -> str:
+    """Return where the job has a setting, for the role or for all pods; "" where it has none."""
     entries = shape.job.engines["kubernetes"]
     if key in ((entries.get("roles") or {}).get(role) or {}):
         return f"{PLACE}.roles.{role}.{key}"

@@ -38,13 +38,18 @@ _AS_A_MASTER: Sequence[Right] = (("create", PODS), ("delete", PODS), ("watch", P
 _ON_ROLES: Sequence[Right] = (("create", SERVICE_ACCOUNTS), ("create", ROLES), ("create", ROLE_BINDINGS))
 
 
-async def check(client: Client, settings: Settings) -> None:
-    """Raise BadInput, naming what is not allowed, where the user cannot submit or the master would lack an account."""
-    needed = [*_SUBMITS, *(_AS_A_MASTER if settings.run_master == CLIENT else _BY_A_MASTER), ("create", PODS)]
+async def check(client: Client, settings: Settings, is_namespace_there: bool = True) -> None:
+    """Raise BadInput, naming what is not allowed, where the user cannot submit or the master would lack an account.
+
+    `is_namespace_there`: the user has seen the namespace; else it may be that there is none.
+    """
+    of_master = _AS_A_MASTER if settings.run_master == CLIENT else _BY_A_MASTER
+    needed = [*dict.fromkeys((*_SUBMITS, *of_master, ("create", PODS)))]
     if lacking := await _lacking(client, needed):
         missing = ", ".join(f"{verb} {kind.plural}" for verb, kind in lacking)
+        doubt = "" if is_namespace_there else f", or there is no namespace {client.namespace}"
         raise BadInput(
-            f"{client.config.user or 'you'} may not {missing} in namespace {client.namespace}",
+            f"{client.config.user or 'you'} may not {missing} in namespace {client.namespace}{doubt}",
             place=f"engines.kubernetes.namespace: {client.namespace}",
             mend="ask an administrator for the role edit there: "
             f"kubectl create rolebinding NAME -n {client.namespace} --clusterrole edit --user USER",
