@@ -270,7 +270,7 @@ def test_nothing_is_left_where_the_driver_ends_in_the_middle(start: Any, end: st
     if end == "stop":
         (application.folder / "go").touch()
         error = application.told()["error"]
-        assert "EngineFailed" in error, error
+        assert "JobFailed" in error, error
         assert "its SparkContext was stopped" in error, error
         assert application.told() == {"state": "killed"}
     else:
@@ -383,6 +383,6 @@ def test_a_row_or_a_ring_that_is_too_large_is_named(start: Any) -> None:
     assert "a third of the feed's ring of 1,048,576: make the ring larger" in large
     no_room = application.told()
     assert no_room["state"] == "failed", no_room
-    assert "EngineFailed" in no_room["error"]
+    assert "JobFailed" in no_room["error"]
     assert "the feed's ring needs 989,560,464,998,400 bytes of shared memory" in no_room["error"]
     assert application.told() == {"last": True}
