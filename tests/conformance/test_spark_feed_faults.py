@@ -159,7 +159,9 @@ class Application:
 
     def left(self, job: str) -> list[str]:
         """Return what there still is of a job: processes, sockets of rings, directories, shared memory."""
-        places = [*self.cluster.folder.glob(f"worker-*/*/*/trainmaster-{job}*"), *self.cluster.folder.rglob("*.feed")]
+        walk = os.walk(self.cluster.folder)  # which bears folders that are removed meanwhile
+        sockets = [Path(folder, name) for folder, _, names in walk for name in names if name.endswith(".feed")]
+        places = [*self.cluster.folder.glob(f"worker-*/*/*/trainmaster-{job}*"), *sockets]
         return [*in_containers(f"trainmaster-{job}-").values(), *map(str, places), *shared_memory()]
 
 
