@@ -10,7 +10,7 @@ import inspect
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,9 @@ def python() -> str:
                 parts += _member(name, value)
     for title in ("elastic.torch_training", "elastic.keras_training", "torch_data", "tf_data", "formats.recordio"):
         parts += _from_source(f"trainmaster.runtime.{title}")
+    parts += _from_source("trainmaster.spark", ("run", "open_to_jobs"))
+    parts += _from_source("trainmaster.spark.feed", ("Feed",))
+    parts += _from_source("trainmaster.runtime.feed")
     for title in (
         "data_shards",
         "controllers",
@@ -269,8 +272,8 @@ def python() -> str:
     return "\n".join(parts)
 
 
-def _from_source(module: str) -> list[str]:
-    """A module whose framework may be missing where this runs: what has a docstring in it."""
+def _from_source(module: str, names: Collection[str] = ()) -> list[str]:
+    """A module whose framework may be missing where this runs: what has a docstring in it. `names`: these alone."""
     import ast
 
     def member(name: str, node: ast.AST) -> list[str]:
@@ -288,9 +291,11 @@ def _from_source(module: str) -> list[str]:
             parts += member(f"{name}.{getattr(part, 'name', '')}", part)
         return parts
 
-    tree = ast.parse((Path(__file__).parents[1] / "src" / module.replace(".", "/")).with_suffix(".py").read_text())
+    path = Path(__file__).parents[1] / "src" / module.replace(".", "/")
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
     parts = [f"## {code(module)}", "", ast.get_docstring(tree) or "", ""]
-    return [*parts, *(line for node in tree.body for line in member(getattr(node, "name", ""), node))]
+    nodes = [(getattr(node, "name", ""), node) for node in tree.body]
+    return [*parts, *(line for name, node in nodes if not names or name in names for line in member(name, node))]
 
 
 def _public(module: Any) -> list[str]:

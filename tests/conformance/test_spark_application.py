@@ -82,7 +82,10 @@ def test_the_masters_death_ends_the_job(application: Spark) -> None:
     job = waiting_job(application)
     application.kill_master(job)
     reason = job.end()["reason"]
-    assert reason["words"] == "was killed by spark: its master, beside the driver, is gone: its tasks were cancelled"
+    assert reason["reason"] == "killed-by-engine"
+    assert (
+        reason["words"] == "was killed by the engine: its master, beside the driver, is gone: its tasks were cancelled"
+    )
     until(lambda: not application.command_lines(job), what=lambda: application.command_lines(job))
 
 
@@ -99,6 +102,7 @@ def test_the_drivers_death_ends_the_job(on_spark: Driver, tmp_path: Path) -> Non
             driver.process.kill()
             status = job.end()
             assert status["state"] == "killed", job.story(status)
+            assert status["reason"]["reason"] == "killed-by-engine"
             assert f"its application {driver.application} has ended" in status["reason"]["words"]
         finally:
             engine.close()

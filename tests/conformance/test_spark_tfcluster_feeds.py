@@ -130,7 +130,7 @@ out["failed at shutdown"] = error_of(cluster.shutdown)
 
 cluster = TFCluster.run(sc, reads, [place, "n"], 4, 0, input_mode=SPARK)
 out["no slot"] = error_of(cluster.train, many)
-cluster.shutdown()
+out["no slot at shutdown"] = error_of(cluster.shutdown)
 out["mode"] = error_of(TFCluster.run, sc, never, None, 2, 0, input_mode=SPARK, eval_node=True)
 cluster = TFCluster.run(sc, never, None, 2, 0)
 out["not fed"] = error_of(cluster.inference, many)
@@ -324,6 +324,7 @@ def test_training(outcome: dict[str, Any]) -> None:
     assert out["failed"]["raised"] - moment(out["failed"]) < 100  # 2.5 s at a load of 20
     assert "no such digit" in out["failed at shutdown"]["words"]
     assert "tasks of jobs take all slots of the application" in out["no slot"]["words"]
+    assert "there was no slot for tasks that feed it" in out["no slot at shutdown"]["words"]
     assert "eval_node needs functions that read their data" in out["mode"]["words"]
     assert "the functions of this cluster read their data" in out["not fed"]["words"]
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -345,6 +346,16 @@ def test_jobs_that_cannot_be_read_are_no_fault_of_ours(tmp_path) -> None:
     done = tm("list", TRAINMASTER_STATE_DIR=str(tmp_path / "file"))
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("error: could not read the jobs: Not a directory")
+
+
+def test_doctor_looks_at_spark(home, tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "bin").mkdir()
+    for name in ("jars/spark-core_2.13-4.1.0.jar", "bin/spark-class"):
+        (tmp_path / name).touch()
+    [line] = [line for line in tm("doctor", SPARK_HOME=str(tmp_path)).stdout.splitlines() if "  spark: " in line]
+    assert "4.1.0" in line
+    assert "is not a Spark installation" in tm("doctor", SPARK_HOME=str(tmp_path / "jars")).stdout
 
 
 def test_doctor_finds_this_machine_ready(home) -> None:

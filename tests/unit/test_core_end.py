@@ -213,6 +213,10 @@ def test_who_waits_for_a_role_to_run_that_failed_never_starts(begun: bool) -> No
     ("told", "end"),
     [
         (stimuli.KillRequested("a user"), ("killed", "killed-by-user")),
+        (
+            stimuli.KillRequested("spark", "its SparkContext was stopped", "killed-by-engine"),
+            ("killed", "killed-by-engine"),
+        ),
         (stimuli.StorageLost("the disk is full"), ("failed", "storage-lost")),
         (stimuli.SecretsLost(), ("failed", "secrets-lost")),
         (stimuli.Refused("worker:0", 1, "12 GiB"), ("failed", "refused")),

@@ -112,7 +112,8 @@ def test_a_job_that_fails_is_the_error_of_an_exchange(home: Any, parts: list[ran
     asked = Asked("reader.answer(batch, [0])", restart={"scope": "never"})
     asked.results([range(1000)])
     [error] = asked.errors
-    assert "the job has failed" in str(error) or "exited with status 1" in str(error)
+    assert "exited with status 1" in str(error)
+    assert "| ValueError: there are 1 results for 100 rows: give one result a row" in str(error)
     asked.run.wait(LIMIT, check=False)
     assert any("there are 1 results for 100 rows: give one result a row" in line for line in asked.run.logs())
 

@@ -227,6 +227,24 @@ def test_results_of_a_feeder_that_is_gone_are_dropped(asks: bool, agent: Agent) 
         until(lambda: files_of_results() == 0, what="the agent has dropped them")
 
 
+def test_batches_of_a_feeder_that_is_gone_want_results_as_before(agent: Agent) -> None:
+    """A program that answers cannot know that nobody takes its answers any more."""
+    stream = agent.stream()
+    with Reader(agent.socket) as reader:
+        offer(stream, 0)
+        offer(stream, 1)
+        first = reader.read()
+        assert first is not None
+        stream.close()
+        reader.answer(first, [b"x"] * ROWS)
+        until(lambda: files_of_results() == 0, what="the agent has dropped them")
+        second = reader.read()
+        assert second is not None
+        assert second.wants_results == first.wants_results != ""
+        reader.answer(second, [b"x"] * ROWS)
+        until(lambda: files_of_results() == 0, what="the agent has dropped them")
+
+
 def test_a_reader_that_dies_ends_the_streams_that_wait_for_its_results_alone(agent: Agent) -> None:
     stream = agent.stream()
     with Feeder(agent.stream()) as other:

@@ -118,7 +118,9 @@ def test_a_wait_says_asked_and_free() -> None:
     assert words is not None
     assert not words.is_lacking
     assert (words.need, words.free) == ("worker: 3 x 1 core", "2 cores")
-    assert words.detail.endswith("2 executors of the application have 4 cores, and 2 cores are not taken by our tasks")
+    assert words.detail.endswith(
+        "2 executors of the application have 4 cores, and 2 cores are not taken by our tasks; held by z"
+    )
     lacking = wait(TWO, [], gang("a", 5), [])
     assert lacking is not None
     assert lacking.is_lacking

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.spark import compat, reservation
+from trainmaster.spark import alias, compat, reservation
 from trainmaster.spark.nodes import TFManager, TFSparkNode, job
 from trainmaster.spark.nodes.TFSparkNode import TFNodeContext
 
@@ -162,3 +163,17 @@ def test_a_barrier_waits_for_slots_alone(waiting: str, monkeypatch: pytest.Monke
     else:
         with pytest.raises(TimeoutError, match="what waits: worker: 1 x 1 core"):
             started.await_start(0.0, only_slots=True)
+
+
+def test_the_alias_shows_messages_of_programs_and_not_those_of_py4j() -> None:
+    program = """
+        import logging, tensorflowonspark
+        logging.info("of the program")
+        exec(compile("logging.info('of py4j')", "/x/py4j/java_gateway.py", "exec"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(alias.__file__).parent)},
+    )  # fmt: skip
+    assert "of the program" in done.stderr
+    assert "of py4j" not in done.stderr

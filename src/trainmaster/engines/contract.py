@@ -316,6 +316,10 @@ class ClusterStore(Protocol):
 class OnCluster(ClientSide, Protocol):
     """The client side of an engine whose containers are on other machines."""
 
+    killed_as: str = (
+        "killed-by-user"  # the reason of a job whose fate is `killed`: mostly a user asked the engine for it
+    )
+
     @property
     @abstractmethod
     def place(self) -> str:

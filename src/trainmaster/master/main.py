@@ -373,7 +373,8 @@ class _Life:
             first.append(SecretsLost())
         if kill := self.payload.get("kill"):
             given_up = kill.get("reason")
-            first.append(GivenUp(given_up, kill["figures"]) if given_up else KillRequested(kill["by"], kill["why"]))
+            killed = None if given_up else KillRequested(kill["by"], kill["why"], kill.get("as", "killed-by-user"))
+            first.append(killed or GivenUp(given_up, kill["figures"]))
         self.shell.tell(*first)
 
     async def _read_files(self, state: State) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput
 from trainmaster.spark.nodes import streams
-from trainmaster.spark.nodes.cluster_server import ClusterServer
 from trainmaster.spark.nodes.driver_feeds import DriverFeeds
 from trainmaster.spark.nodes.driver_servers import DriverServers
+from trainmaster.spark.nodes.end_server import EndServer
 from trainmaster.spark.nodes.job import FunctionJob, pickled
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class TFCluster:
             )  # fmt: skip
         self._feed_memory = feed_memory
         self._feeds: DriverFeeds | None = None
-        self._server: ClusterServer | None = None
+        self._server: EndServer | None = None
         self.sc, self.input_mode, self.num_executors = sc, input_mode, sum(nodes.values())
         self._nodes, self._timeout = dict(nodes), reservation_timeout
         self._has_board, self._servers_here = tensorboard, driver_ps_nodes and nodes["ps"]
@@ -105,8 +105,8 @@ class TFCluster:
                 setting = {"memory": self._feed_memory, "agreed": not self._nodes["ps"]}
                 shared = {} if role == first else {"share": first}
                 roles[role]["feed"] = {name: {**setting, **shared} for name in self._feed_names}
-            self._server = ClusterServer(job)
-            job.on_end.append(self._server.end)
+            self._server = server = EndServer(self.sc, job.words_of_end, sum(job.tasks.values()))
+            job.on_end.append(lambda: server.end(job.has_failed))
             self._feeds = DriverFeeds(job, first, self._feed_names, self._server.client)
         links = {_BOARD: f"{first}:0:board/"} if self._has_board else {}
         try:

@@ -25,12 +25,13 @@ import shutil
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.client.api import failed
+from trainmaster.core.errors import BadInput, EngineFailed, JobFailed
 from trainmaster.engines.spark.bridge.executors import is_true
 from trainmaster.host import java
 from trainmaster.host.locks import scratch
@@ -41,16 +42,20 @@ from trainmaster.runtime.feed.rows import SIZE
 from trainmaster.spark import context_of, feeding
 from trainmaster.spark.frames import executors, ways
 from trainmaster.spark.giving_way import giving_way, wait_for_readers
+from trainmaster.spark.nodes.end_server import EndServer
+from trainmaster.words.restarts import Restarts
 
 if TYPE_CHECKING:
     from trainmaster.client.api import Run
 
 ARCHIVE = "trainmaster-runtime.zip"
+_SEVERAL = 2  # tasks of a job, for words about restarts: its own number does not matter
 ENDS_WITHIN = 10.0  # s for a job to have ended whose master refuses a feeder
 _LOOK = 0.1  # s between two looks for a job's master
 log = logging.getLogger(__name__)
 _shipped: set[str] = set()  # applications whose executors have the archive
 _shipping = threading.Lock()
+_followed: set[str] = set()  # jobs whose restarts a feed reports
 _REFUSED = re.compile(r"^[\w.]*\b(WrongRow|FeedError): (.+)$", re.MULTILINE)
 _TASK = re.compile(r"\bTask (\d+) in stage")
 T = TypeVar("T")
@@ -59,7 +64,9 @@ T = TypeVar("T")
 class Feed:
     """One feed of a running job, from the application of a SparkSession or SparkContext.
 
-    `role` may be left out where one role has a feed of that name. Raises BadInput where there is none.
+    `role` may be left out where one role has a feed of that name. Raises BadInput where there is none, and JobFailed where the job has
+    ended. While it is open, each restart of a task is a line on stderr. A `with` block ends the feed, unless an error leaves it: then the
+    job goes on, and a new Feed may feed it.
     """
 
     def __init__(self, spark: Any, run: Run, name: str = "input", role: str | None = None) -> None:
@@ -68,7 +75,9 @@ class Feed:
         self._job_run, self._has_ended = run, threading.Event()
         self._master = Master(self._link, self._has_ended.is_set)
         self._tag = f"trainmaster-feed-{run.id}-{self._link['role']}-{name}"
-        threading.Thread(target=self._cancel_at_end, daemon=True, name=self._tag).start()
+        self._server: EndServer | None = None
+        self._error: BaseException | None = None  # the last one after which the job goes on, as the user was told
+        threading.Thread(target=self._follow, daemon=True, name=self._tag).start()
         self._rounds: dict[int, Any] = {}  # those of which something may have to be fed again
         _ship(self._context)
         _send_by_value()
@@ -77,10 +86,15 @@ class Feed:
         """Feed an RDD or a DataFrame, `epochs` times; return once all of it is in the memory of readers, or nobody wants more.
 
         `rows`: of a batch at most; 0: about 1 MiB. `ragged`: columns whose lists, images or vectors differ in shape.
-        Raises EngineFailed where the job has failed, BadInput where executors have another Python, and Spark's own errors.
+        Raises JobFailed where the job has failed, BadInput where no slot is left for feeders or executors have another Python, and Spark's
+        own errors. The job goes on after Ctrl-C.
         """
+        with self._breakable():
+            self._put(data, epochs, rows, ragged)
+
+    def _put(self, data: Any, epochs: int, rows: int, ragged: Collection[str]) -> None:
         wait_for_readers(self._ask)
-        executors.check_slots(self._context)
+        executors.check_slots(self._context, self._job_run.id)
         way = _in_thread(self._tag, lambda: ways.way_of(data, ARCHIVE, executors.lacking(self._context)))
         level = logging.WARNING if way.is_slow else logging.INFO
         log.log(level, "%s, feed %s: %s", self._link["job"], self._link["feed"], way.words)
@@ -99,17 +113,25 @@ class Feed:
         """Return an RDD of the results that readers give (`Reader.answer`), one for each row, in the partitions and the order of the data.
 
         It is computed when Spark needs it, as often as Spark does, and until the feed ends; `put` cannot feed the same readers. A failure
-        is an error of Spark's then. `rows` as of `put`. `end` tells tasks how the job has ended, see `feeding.Exchanger`.
-        Raises EngineFailed and BadInput as `put`.
+        is an error of Spark's then, with the last lines of the program in it. `rows` as of `put`. `end` tells tasks how the job has ended,
+        see `feeding.Exchanger`. Raises JobFailed and BadInput as `put`.
         """
         data = data.rdd if ways.is_frame(data) else data
-        wait_for_readers(self._ask)
-        executors.check_slots(self._context)
-        _in_thread(self._tag, lambda: executors.lacking(self._context))  # raises where their Python is another one
+        with self._breakable():
+            wait_for_readers(self._ask)
+            executors.check_slots(self._context, self._job_run.id)
+            _in_thread(self._tag, lambda: executors.lacking(self._context))  # raises where their Python is another one
+        if end is None and not self._has_ended.is_set():
+            self._server = self._server or EndServer(self._context, self._words_of_end)
+            end = self._server.client.end
         return data.mapPartitionsWithIndex(feeding.Exchanger(self._link, rows, ARCHIVE, end))
 
     def end(self) -> int | None:
         """End the feed, and return once readers have read all that they get. Return the rows that each one got, where they agree on it."""
+        with self._breakable():
+            return self._end()
+
+    def _end(self) -> int | None:
         while True:
             others = self._feed_lost()
             for number in self._rounds:
@@ -131,9 +153,34 @@ class Feed:
     ) -> None:
         if error is None:
             self.end()
+        else:
+            self._say_that_it_goes_on(error)
         self._master.close()
 
     # -- inside --
+
+    @contextlib.contextmanager
+    def _breakable(self) -> Iterator[None]:
+        """Where Ctrl-C breaks off what feeds, end Spark's tasks for it, and say that the job goes on."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            self._cancel()
+            self._say_that_it_goes_on(error)
+            raise
+
+    def _say_that_it_goes_on(self, error: BaseException) -> None:
+        """Say once for an error that the job runs on without it, and keeps its slots."""
+        if error is not self._error and not self._has_ended.is_set() and not isinstance(error, JobFailed):
+            job = self._job_run.id
+            feed = self._link["feed"]
+            log.warning(
+                "%s goes on until Spark stops, and waits for its feed %s: feed it again, or end it: tm kill %s",
+                job,
+                feed,
+                job,
+            )
+        self._error = error
 
     def _feed_lost(self) -> bool:
         """Feed those partitions again whose batches were lost with a reader; forget the rounds that were read whole. Tell whether
@@ -162,7 +209,7 @@ class Feed:
             self._feed(number, partitions)
         except BaseException:
             self._rounds.pop(number, None)
-            with contextlib.suppress(EngineFailed):
+            with contextlib.suppress(EngineFailed, JobFailed):
                 self._ask("drop", round=number)
             raise
 
@@ -170,19 +217,17 @@ class Feed:
         wait_for_readers(self._ask)
         gave_way = threading.Event()
         try:
-            with giving_way(
-                self._link, lambda: self._context.cancelJobsWithTag(self._tag), self._has_ended
-            ) as gave_way:
+            with giving_way(self._link, self._cancel, self._has_ended) as gave_way:
                 self._run_job(number, partitions)
-        except Exception as error:
-            figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
-            if self._has_ended.is_set() or gave_way.is_set():
-                return
-            if RunAgain.__name__ not in str(error) or figures["do"] == "stop":
-                if (refused := _refused(error)) is None:
-                    raise
-                raise refused from error
-            log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
+            return
+        except Exception as error:  # noqa: BLE001  raised below, without the JVM's stacks around our own errors
+            failure = error
+        figures = self._ask("figures", round=number, wait=False)  # raises where the job has failed
+        if self._has_ended.is_set() or gave_way.is_set():
+            return
+        if RunAgain.__name__ not in str(failure) or figures["do"] == "stop":
+            raise _refused(failure) or failure
+        log.warning("%d partitions are fed again: %s", len(figures["lost"]), figures["why"])
 
     def _run_job(self, number: int, partitions: list[int] | None) -> None:
         def run() -> None:
@@ -192,15 +237,40 @@ class Feed:
 
         _in_thread(self._tag, run)
 
-    def _cancel_at_end(self) -> None:
-        """Cancel what Spark still feeds once the job has ended: its tasks would be tried again, and wait for a master that is gone."""
+    def _follow(self) -> None:
+        """Report restarts, and cancel what Spark still feeds once the job has ended: its tasks would be tried again, and wait for a master
+        that is gone.
+        """
+        job = self._job_run.id
+        if job not in _followed:
+            _followed.add(job)
+            restarts = Restarts()
+            with contextlib.suppress(Exception):  # its events cannot be read; its end is what matters
+                for event in self._job_run.events(follow=True):
+                    for line in restarts.take(event, _SEVERAL):
+                        log.warning("%s: %s", job, line)
         self._job_run.wait(check=False)
         self._has_ended.set()
+        self._cancel()
+        if self._server is not None:
+            self._server.end(self._job_run.status()["state"] != "succeeded")
+
+    def _cancel(self) -> None:
+        """Cancel Spark's jobs that feed."""
         with contextlib.suppress(Exception):  # the context is stopped
             self._context.cancelJobsWithTag(self._tag)
 
+    def _words_of_end(self, seconds: float) -> str:
+        """Say how the job has ended, with the last lines of the task that failed; "" where it runs on after `seconds`."""
+        if not self._has_ended.wait(seconds):
+            return ""
+        status = self._job_run.status()
+        if status["state"] == "succeeded":
+            return f"{self._job_run.id} has ended: ask for results before that"
+        return str(failed(status))
+
     def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Return the master's answer; `stop` where the job has succeeded. Raises EngineFailed where it has not, with its reason."""
+        """Return the master's answer; `stop` where the job has succeeded. Raises JobFailed where it has not, as `Run.wait` does."""
         try:
             if not self._has_ended.is_set():
                 return self._master.ask(op, **fields)
@@ -210,10 +280,7 @@ class Feed:
         status = self._job_run.status()
         if status["state"] == "succeeded":
             return {"do": "stop"}
-        reason = status["reason"]["words"] if status["reason"] else "it says no reason"
-        raise EngineFailed(
-            f"{self._link['job']} has {status['state']}: {reason}", mend=f"see more: tm status {self._link['job']}"
-        )
+        raise failed(status)
 
 
 def _in_thread(name: str, act: Callable[[], T]) -> T:
@@ -279,7 +346,7 @@ def link_of(run: Run, name: str, role: str | None = None) -> dict[str, Any]:
             certificate = read_certificate(folder)
             return {**link, "addresses": list(record.addresses), "certificate": certificate}
         if (status := run.status())["state"] in ("succeeded", "failed", "killed"):
-            raise EngineFailed(f"{job} has {status['state']}", mend=f"see why: tm status {job}")
+            raise failed(status)
         time.sleep(_LOOK)  # its master is about to begin
     return {**link, "socket": str(socket)}
 

@@ -311,7 +311,8 @@ class Cluster:
         client = self._client
         if kill is None:
             given_up = client.failure_reason(site["application"]) if state == "failed" else None
-            kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else {"by": self.engine, "why": why}
+            kill = {"by": self.engine, "why": why, "as": client.killed_as}
+            kill = {"reason": given_up[0], "figures": given_up[1]} if given_up else kill
         masters.conclude(job, kill)
         if state in ("failed", "removed"):  # what is left of the job there
             client.end(site["application"])

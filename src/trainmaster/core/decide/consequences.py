@@ -295,7 +295,10 @@ def _have_ended_well(state: State, group: Group) -> bool:
 def _end(state: State) -> list[Fact]:
     """Return the first reason, in this order, why the job ends now."""
     if state.kill is not None:
-        return [_ending("killed", "killed-by-user", {"by": state.kill["by"], "why": state.kill.get("why", "")})]
+        why = state.kill.get("why", "")
+        if "reason" in state.kill:
+            return [_ending("killed", state.kill["reason"], {"detail": why})]
+        return [_ending("killed", "killed-by-user", {"by": state.kill["by"], "why": why})]
     if state.timed_out:
         return [_ending("failed", "job-timeout", {"seconds": state.known_job.timeouts.job})]
     if state.refused is not None:

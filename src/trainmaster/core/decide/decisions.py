@@ -70,7 +70,8 @@ def _master_started(state: State, stimulus: stimuli.MasterStarted, now: float) -
 def _kill(state: State, stimulus: stimuli.KillRequested, now: float) -> list[Fact]:
     if state.ending is not None or state.kill is not None:
         return []
-    return [("kill-requested", {"by": stimulus.by, "why": stimulus.why})]
+    reason = {} if stimulus.reason == "killed-by-user" else {"reason": stimulus.reason}
+    return [("kill-requested", {"by": stimulus.by, "why": stimulus.why, **reason})]
 
 
 def _kill_task(state: State, stimulus: stimuli.KillTaskRequested, now: float) -> list[Fact]:

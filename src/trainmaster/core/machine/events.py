@@ -193,7 +193,7 @@ EVENTS: dict[str, Kind] = {
     "user-acted": _barrier(
         "{by} {deed}", by="text", action="text", task="text", attempt="whole", detail="text",
     ),
-    "kill-requested": _barrier("{by} asked to kill the job", by="text", why="text"),
+    "kill-requested": _barrier("{by} asked to kill the job", by="text", why="text", reason="text?"),
     "job-timed-out": _note("the job ran out of time", seconds="seconds or none"),
     "ending": _barrier(
         "the job is ending", state="text", reason="text", figures="map", task="text?", attempt="whole?", report="whole?", tail="list?",

@@ -168,6 +168,7 @@ class MasterStarted(Plain):
 class KillRequested(Plain):
     by: str
     why: str = ""
+    reason: str = "killed-by-user"  # or "killed-by-engine": nobody asked for it
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)

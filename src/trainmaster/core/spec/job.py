@@ -427,7 +427,8 @@ class Timeouts(Section):
     """The longest time that the job waits for each thing."""
 
     start: float | None = key(
-        "from a container being granted to its program running; while data are fetched, for each sixteenth of them",
+        "from a container being granted to its program running; while data are fetched, for each sixteenth of them; in Spark, also for "
+        "executors that the application lacks",
         "duration or none",
         "10m",
         default=600.0,

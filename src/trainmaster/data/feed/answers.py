@@ -3,6 +3,9 @@
 Results come as a file without a name, which the reader has written. A feeder of this host gets its descriptor, one of another its bytes
 (`streams`). The owner keeps descriptors while their feeder does not ask, as one does not whose own results are not taken; there are no more
 of them than batches in the ring.
+
+A feeder may go before all its rows have results, as that of an action does which has enough (`take`, `first`). The reader still gets the
+batches that it left in the ring, and is asked for their results as before: the program cannot know. These results are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._feeders: dict[int, _Feeder] = {}
-        self._routes: dict[tuple[int, int], int] = {}  # (stage, partition) -> feeder
+        self._routes: dict[tuple[int, int], int | None] = {}  # (stage, partition) -> feeder; None: it has gone
         self._last: dict[tuple[int, int], int] = {}  # the number of the last batch
 
     @property
@@ -69,10 +72,9 @@ class Answers:
         return state.answers.popleft()
 
     def leave(self, feeder: int) -> None:
-        """Forget a feeder, with all results that it did not take."""
+        """Forget a feeder, with all results that it did not take. Those that come later are dropped."""
         if (state := self._feeders.pop(feeder, None)) is not None:
             for partition in state.partitions:
-                self._routes.pop(partition, None)
-                self._last.pop(partition, None)
+                self._routes[partition] = None
             for _, file in state.answers:
                 os.close(file)

@@ -6,7 +6,7 @@ from trainmaster.engines.contract import Capabilities, Engine
 
 ENGINE = Engine(
     "spark", client_side="trainmaster.engines.spark.client:SparkClient",
-    container_side="trainmaster.engines.spark.container.entry",
+    container_side="trainmaster.engines.spark.container.entry", checks="trainmaster.engines.spark.doctor:findings",
     capabilities=Capabilities(
         application_id=r"(app|local|application)[-_][\w@-]+/.+",
         without_storage="there is no storage: of a failed attempt's log the last 256 KiB are kept after the job's end; for full logs set "

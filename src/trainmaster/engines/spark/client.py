@@ -67,6 +67,8 @@ class Store:
 class SparkClient(OnCluster):
     """The client side of Spark."""
 
+    killed_as = "killed-by-engine"  # with its application
+
     @property
     def place(self) -> str:
         return str(wire.folder())

@@ -26,8 +26,10 @@ from trainmaster.core.input.feeding import Claim, Feed, RingKey
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, UPLOADED
 from trainmaster.core.machine.reasons import words
+from trainmaster.core.machine.report import status, waiting
 from trainmaster.core.machine.state import GRANTED
 from trainmaster.core.machine.stimuli import FeedEnded
+from trainmaster.words.text import failure_lines
 
 if TYPE_CHECKING:
     from trainmaster.master.connections.agents import Connection
@@ -190,12 +192,20 @@ class Feeders:
             return None
         if ending["state"] == "succeeded":
             return _read(feed) if question["op"] == "end" and feed.has_ended else {"do": "stop"}
-        return {"do": "fail", "why": f"the job has {ending['state']}: {words(ending['reason'], ending['figures'])}"}
+        how = "was killed" if ending["state"] == "killed" else "has failed"
+        lines = [f"{self._host.state.id} {how}", *failure_lines(status(self._host.state))]
+        return {"do": "fail", "why": "\n".join(lines)}
 
     def _wait_words(self, question: Mapping[str, Any]) -> str:
         expected = self._expected(*self._key(question))
-        waiting = [task for task in expected if self._host.agents.of(task) is None]
-        return f"waits for {', '.join(waiting[:3])} to begin" if waiting else "waits for a reader that has room"
+        late = [task for task in expected if self._host.agents.of(task) is None]
+        if not late:
+            return "waits for a reader that has room"
+        others = f" and {len(late) - 3} more" if len(late) > 3 else ""
+        why = waiting(self._host.state)
+        return f"waits for {', '.join(late[:3])}{others} to begin, {len(late)} of {len(expected)}" + (
+            why and f": {why}"
+        )
 
     # -- questions --
 

@@ -11,7 +11,8 @@ import time
 from typing import Any
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.spark.bridge.bridge import slots_beside_jobs
+from trainmaster.engines.spark.bridge.bridge import holders_of_slots, slots_beside_jobs
+from trainmaster.engines.spark.bridge.executors import is_local, more_slots
 from trainmaster.spark import feeding
 
 MOST = 256  # tasks of the job
@@ -22,17 +23,23 @@ _PLACE = re.compile(r"\((\S+) executor (\w+)\)")
 _lacks: dict[str, str] = {}  # of an application
 
 
-def check_slots(context: Any) -> None:
-    """Raise BadInput where jobs keep all slots of the application, so that no task of Spark's could feed them."""
+class NoSlots(BadInput):
+    """No task of Spark's can feed a job: tasks of jobs take all slots."""
+
+
+def check_slots(context: Any, job: str) -> None:
+    """Raise NoSlots where jobs keep all slots of the application, so that no task of Spark's could feed `job`. It names them."""
     end = time.monotonic() + SLOT_WITHIN
     while slots_beside_jobs(context) == 0:
         if time.monotonic() < end:
             time.sleep(0.1)
             continue
-        raise BadInput(
-            "tasks of jobs take all slots of the application, and none is left for tasks that feed them",
-            place="spark.executor.cores", mend="give each executor one more core than it has tasks of jobs: spark.executor.cores, "
-            "spark.cores.max, spark.task.cpus; of GPUs too, where each of Spark's tasks takes some", anchor="no-feed",
+        holders = [(holder, f"{holder} ({state}): tm kill {holder}") for holder, state in holders_of_slots(context)]
+        raise NoSlots(
+            f"tasks of jobs take all slots of the application, and none is left for tasks that feed {job}", anchor="no-feed",
+            place="held by " + ", ".join(f"this job, {words}" if holder == job else words for holder, words in holders),
+            mend=f"end a job that is not needed, lower replicas, or {more_slots(context)}"
+            + ("" if is_local(context) else "; of GPUs too, where each of Spark's tasks takes some"),
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.core.errors import BadInput, EngineFailed
+from trainmaster.core.errors import BadInput, EngineFailed, JobFailed
 
 if TYPE_CHECKING:
     from trainmaster.spark.feed import Feed
@@ -32,6 +32,7 @@ class DriverFeeds:
         self._locks = {name: threading.Lock() for name in names}
         self._feeds: dict[str, Feed] = {}
         self._uses: dict[str, str] = {}  # feed -> training or inference
+        self._was_fed = False  # or feeding has begun
 
     def put(self, name: str, data: Any, epochs: int = 1) -> None:
         """Feed an RDD or a DataFrame. Raises JobFailed where a function failed, Spark's own errors, and BadInput for an unknown name."""
@@ -56,7 +57,7 @@ class DriverFeeds:
         try:
             with self._locks[name]:
                 self._feed(name).end()
-        except EngineFailed as error:  # the job has failed, which `shutdown` tells with its reason
+        except (EngineFailed, JobFailed) as error:  # the job has failed, which `shutdown` tells with its reason
             _LOG.debug("feed %s: %s", name, error)
         except Exception as error:  # noqa: BLE001  functions would wait for the end
             self._job.fail(f"feed {name} could not be ended: {type(error).__name__}: {error}")
@@ -85,10 +86,22 @@ class DriverFeeds:
 
     @contextmanager
     def _errors_of_functions(self) -> Iterator[None]:
-        """Turn the feed's error into that of the function that failed."""
+        """Turn the feed's error into that of the function that failed. End a cluster that can never be fed: it would keep its slots."""
+        from trainmaster.spark.frames.executors import NoSlots
+
+        cause: BaseException | None = None
         try:
             yield
-        except EngineFailed:
-            if self._job.ends_within(_END):
-                self._job.check()
+        except NoSlots as error:
+            if not self._was_fed:
+                self._job.kill("there was no slot for tasks that feed it")
+                self._job.ends_within(_END)
+                error.mend = f"{error.mend}; {self._job.id} was ended: it holds no slots any more"
             raise
+        except BaseException as error:  # noqa: BLE001  raised below, so that the function's error is not shown with another one
+            cause = error
+        self._was_fed = True  # at least in part
+        if isinstance(cause, EngineFailed | JobFailed) and self._job.ends_within(_END):
+            self._job.check()
+        if cause is not None:
+            raise cause

@@ -150,6 +150,12 @@ def slots_beside_jobs(context: Any) -> int | None:
     return None if bridge is None or bridge.grows else bridge.slots_left()
 
 
+def holders_of_slots(context: Any) -> list[tuple[str, str]]:
+    """Return the jobs that have tasks in the application, and their states."""
+    bridge = _bridges.get(str(context.applicationId))
+    return [] if bridge is None else bridge.holders()
+
+
 class Bridge:
     """The bridge of one application, for the life of its context."""
 
@@ -239,6 +245,12 @@ class Bridge:
         amounts = executors.share(conf, {line.CORES: executors.task_cpus(self._context)})
         return line.slots(executors.read(self._context), claims, amounts)
 
+    def holders(self) -> list[tuple[str, str]]:
+        """Return the jobs that Spark was asked for containers of, oldest first, with their states."""
+        with self._lock:
+            names = {claim.ask.job for claim, _ in self._claims()}
+            return [(job.id, job.state) for job in self._jobs.values() if job.id in names]
+
     def answer_conf(self) -> dict[str, str]:
         """Return the properties that limit what executors grant."""
         beginnings = ("spark.master", "spark.executor.", "spark.dynamicAllocation.")
@@ -259,7 +271,8 @@ class Bridge:
         return ours.state
 
     def _ship(self, name: str, path: str) -> str:
-        """Have Spark bring a file to its executors under a name, and return that. The runtime is there for all jobs."""
+        """Have Spark bring a file to its executors, and return its name there. The runtime is there for all jobs."""
+        name += container.PLAIN
         place = self._shipped / name
         with self._lock:
             if not place.exists():
@@ -385,12 +398,12 @@ class Bridge:
             )
             waits = None
             if wait is not None:
-                keys = [(ask.task, ask.serial) for ask in wait.asks]
+                advice = f"; ask for less, or {executors.more_slots(self._context)}" if wait.is_lacking else ""
                 waits = {
-                    "asks": keys,
+                    "asks": [(ask.task, ask.serial) for ask in wait.asks],
                     "asked": wait.need,
                     "free": wait.free,
-                    "detail": wait.detail,
+                    "detail": wait.detail + advice,
                     "is_lacking": wait.is_lacking,
                 }
             if waits != job.waits:

@@ -18,6 +18,7 @@ from typing import Any
 from trainmaster.host.java import commands_above
 
 AGENT = "trainmaster.agent.container:main"
+PLAIN = ".file"  # ends the names that Spark has of files: of an archive it would unpack a copy, with a warning
 
 
 def run(
@@ -132,7 +133,9 @@ def contents(shipped: str) -> str:
     place = os.path.join(folder, f".contents-{name}")
     if not os.path.exists(place):
         draft = tempfile.mkdtemp(prefix=".draft-", dir=folder)
-        shutil.unpack_archive(archive, draft)
+        ours = archive.removesuffix(PLAIN)
+        formats = (form for form, endings, _ in shutil.get_unpack_formats() if ours.endswith(tuple(endings)))
+        shutil.unpack_archive(archive, draft, next(formats))
         try:
             os.rename(draft, place)
         except OSError:  # another task was faster

@@ -46,6 +46,18 @@ def task_cpus(context: Any) -> int:
     return int(context.getConf().get("spark.task.cpus", "1"))
 
 
+def is_local(context: Any) -> bool:
+    """Tell whether the driver runs the tasks itself: `local[N]`. Spark knows no resources of tasks there."""
+    return str(context.master).partition("[")[0] == "local"
+
+
+def more_slots(context: Any) -> str:
+    """Return how the user gives the application more slots."""
+    if is_local(context):
+        return f"start Spark with a larger N of local[N] (it is {context.master})"
+    return "give the application more cores: spark.executor.cores, spark.cores.max"
+
+
 def is_true(context: Any, name: str) -> bool:
     """Tell whether a property of Spark's, false by default, is set."""
     return str(context.getConf().get(name, "false")).lower() == "true"
@@ -73,8 +85,7 @@ def single(context: Any, amounts: Amounts, memory: int) -> Any:
     the others, or as the task, and leave `memory` bytes beside the heap for each task that fits in.
     """
     row = context.parallelize([0], 1)
-    is_local = str(context.master).partition("[")[0] == "local"  # where Spark knows no resources of tasks
-    if is_local or (amounts[CORES] <= task_cpus(context) and len(amounts) == 1):
+    if is_local(context) or (amounts[CORES] <= task_cpus(context) and len(amounts) == 1):
         return row
     from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 

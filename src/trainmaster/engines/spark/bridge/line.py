@@ -144,6 +144,8 @@ def wait(
         why = f"{present} in all, {amounts_words(free)} free" if usable else present
     elif unit[0] in asks:
         why = f"{present}, and {amounts_words(free)} are not taken by our tasks"
+        if holders := sorted({claim.ask.job for claim in claims} - {unit[0].job}):
+            why += f"; held by {', '.join(holders[:3])}" + (", ..." if len(holders) > 3 else "")
     else:
         busy = sum(executor.busy for executor in usable)
         why = f"Spark was asked for it and has not begun it; {present}, in {busy} cores tasks run, also those of other work"

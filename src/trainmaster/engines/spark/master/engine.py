@@ -40,6 +40,7 @@ AFTER_GRACE = 15.0  # s that an agent has to go by itself, beyond its role's gra
 NOTICE = 60.0  # s that a task on a decommissioned executor is given to hear; Spark lets it end by itself, unless its cluster does not
 SECRET = ("token", "secrets", "stores")  # of an agent's spec
 GPU = "gpu"  # Spark's name of the resource
+_NO_WAIT = Waiting("", "", "")
 
 
 class BesideDriver(MasterContainer):
@@ -68,6 +69,7 @@ class SparkMaster(MasterSide):
             set()
         )  # asked of Spark together and not begun: all are reported together, for a gang is sized by that
         self._begun: list[Granted] = []
+        self._waiting = _NO_WAIT
         self._told = ""  # how the application ended, by its bridge
         self._lacking: Mapping[str, Any] | None = None  # the wait for executors that the application has not
         self._overdue: asyncio.TimerHandle | None = None
@@ -171,7 +173,7 @@ class SparkMaster(MasterSide):
         self._time_out(None)
         wire.clear(self._application)
         why = self._over
-        self._changes.report(KillRequested(ENGINE.name, why))
+        self._changes.report(KillRequested(ENGINE.name, why, "killed-by-engine"))
         for key in self._containers:  # nothing tells their ends any more: an agent's own word does
             self._changes.report(Warned(*key, AFTER_GRACE, "killed-by-engine", {"detail": why}))
         for key in self._requests:
@@ -201,6 +203,10 @@ class SparkMaster(MasterSide):
         if not self._gathering:
             for granted in self._begun:
                 self._changes.report(granted)
+            if (
+                self._begun and self._waiting.resource
+            ):  # a grant ends the wait that the job shows, and others of its asks wait on
+                self._changes.report(self._waiting)
             self._begun = []
 
     def _take_ended(self, message: Mapping[str, Any]) -> None:
@@ -220,9 +226,8 @@ class SparkMaster(MasterSide):
 
     def _take_waits(self, message: Mapping[str, Any]) -> None:
         waits = message["waits"]
-        self._changes.report(
-            Waiting("slots", waits["asked"], waits["free"], waits["detail"]) if waits else Waiting("", "", "")
-        )
+        self._waiting = Waiting("slots", waits["asked"], waits["free"], waits["detail"]) if waits else _NO_WAIT
+        self._changes.report(self._waiting)
         self._time_out(waits if waits and waits["is_lacking"] else None)
 
     def _take_over(self, message: Mapping[str, Any]) -> None:
