@@ -76,7 +76,9 @@ class Feed:
         self._master = Master(self._link, self._has_ended.is_set)
         self._tag = f"trainmaster-feed-{run.id}-{self._link['role']}-{name}"
         self._server: EndServer | None = None
-        self._error: BaseException | None = None  # the last one after which the job goes on, as the user was told
+        self._error: BaseException | None = (
+            None  # the last one after which the job goes on; the user has seen that it does
+        )
         threading.Thread(target=self._follow, daemon=True, name=self._tag).start()
         self._rounds: dict[int, Any] = {}  # those of which something may have to be fed again
         _ship(self._context)

@@ -436,11 +436,11 @@ def _start_failure(launch: Launch, environ: Mapping[str, str], step: str, number
         detail = f"the interpreter that the first line of {existing[0]} names is missing"
         mend = "mend that line, or name an interpreter before it, as in python3 PROGRAM"
     elif number == errno.EACCES:
-        found = next((os.path.join(launch.cwd, path) for path in _candidates(launch.command, environ)
-                      if os.access(os.path.join(launch.cwd, path), os.X_OK)), "")  # fmt: skip
-        if found and os.path.isdir(found):
+        paths = [os.path.join(launch.cwd, path) for path in _candidates(launch.command, environ)]
+        executable = next((path for path in paths if os.access(path, os.X_OK)), "")  # by its own mode
+        if os.path.isdir(executable):
             mend = "it is a directory: name a program in it"
-        elif found:  # by its own mode
+        elif executable:
             mend = "see that the interpreter that its first line names may be executed, and that its file system is not mounted noexec"
     figures = {"command": _short(command), "detail": detail} | ({"mend": mend} if mend else {})
     return Outcome("not-executable", NOT_EXECUTABLE, figures=figures)

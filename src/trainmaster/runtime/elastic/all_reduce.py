@@ -12,10 +12,10 @@ streams flow at the same time, and `CHUNK` bytes are all the memory that this ne
 it was aborted, or a neighbour has closed its connection: each call raises `Aborted`, and its closed connections pass this on to the
 others. The array of an interrupted call holds anything.
 
-*Handshake.* Each end sends a number that it has just drawn, and proves by it, with the job's key for rings, that it is a member of this
-round: the proof is over the job, the round's number, its members, and the rank that connects. Strangers and members of another round are
-refused. A member that was refused tries again, since its neighbour may not have come to the new round yet. What follows is not encrypted:
-whoever can change packets on the ranks' network can change sums, as with gloo and NCCL.
+*Handshake.* Each end draws a number and sends it. Each returns a proof, by the job's key for rings, that it is a member of this round: over
+both numbers, the job, the round's number, its members, and the rank that connects. Strangers and members of another round are refused. A
+member that was refused tries again, since its neighbour may not have come to the new round yet. What follows is not encrypted: whoever can
+change packets on the ranks' network can change sums, as with gloo and NCCL.
 """
 
 from __future__ import annotations
