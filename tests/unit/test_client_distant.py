@@ -46,6 +46,7 @@ class Cluster:
         return {JOB: f"context@namespace/{JOB}"}
 
     jobs = "configmaps://context@namespace"
+    killed_as = "killed-by-user"
 
     def store(self, _: Any = None) -> Cluster:
         return self
