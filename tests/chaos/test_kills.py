@@ -259,6 +259,9 @@ def test_whoever_comes_next_carries_out_a_kill_by_force(engine: Local) -> None:
     assert job.end()["state"] == "killed"
     assert (engine.folder / "starts").read_text().split() == ["started"] * 2
     assert places.noted_kill(job.id) is None
+    (places.state_dir() / "live" / f"{job.id}@{places.node_name()}").write_text("{")
+    assert places.noted_kill(job.id), "what is damaged is a kill too"
+    places.set_live(job.id, False)
 
 
 def test_a_job_whose_secrets_are_gone_says_so(engine: Local, monkeypatch: pytest.MonkeyPatch) -> None:

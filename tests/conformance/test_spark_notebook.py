@@ -243,11 +243,13 @@ def test_an_action_after_one_that_took_less_than_all_is_exact(cluster: dict[str,
         assert cluster[f"log {size}"] == [], "nothing is said of dropped results"
 
 
+def goes_on(job: str) -> str:
+    return f"{job} goes on until Spark stops, and waits for its feed input: feed it again, or end it: tm kill {job}"
+
+
 def test_an_interrupted_training_goes_on_and_is_named_where_it_holds_the_slots(cluster: dict[str, Any]) -> None:
     first, second = cluster["ids"]
-    assert cluster["interrupted"] == [
-        f"{first} goes on until Spark stops, and waits for its feed input: feed it again, or end it: tm kill {first}"
-    ]
+    assert cluster["interrupted"] == [goes_on(first)]
     error = cluster["no slots"]
     assert f"held by {first} (running): tm kill {first}, this job, {second} (running)" in error["words"]
     assert "spark.executor.cores" in error["words"]
@@ -259,16 +261,12 @@ def test_an_interrupted_training_goes_on_and_is_named_where_it_holds_the_slots(c
 
 def test_an_interrupted_feed_goes_on_and_is_named_where_it_holds_the_slots(local: dict[str, Any]) -> None:
     first, second = local["ids"]
-    assert local["interrupted"] == [
-        f"{first} goes on until Spark stops, and waits for its feed input: feed it again, or end it: tm kill {first}"
-    ]
+    assert local["interrupted"] == [goes_on(first)]
     error = local["no slots"]
     assert f"held by {first} (running): tm kill {first}, this job, {second} (running)" in error["words"]
     assert "a larger N of local[N]" in error["words"]
     assert "spark.executor.cores" not in error["words"]
-    assert error["told"] == [
-        f"{second} goes on until Spark stops, and waits for its feed input: feed it again, or end it: tm kill {second}"
-    ]
+    assert error["told"] == [goes_on(second)]
     assert local["fed again"] == "succeeded"
 
 

@@ -269,7 +269,7 @@ def live_jobs() -> list[str]:
 
 def set_live(job: str, live: bool) -> None:
     """Note that this node has begun the job, or has finished it."""
-    path = state_dir() / "live" / f"{job}@{node_name()}"
+    path = _live_file(job)
     if live:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -279,18 +279,30 @@ def set_live(job: str, live: bool) -> None:
 
 def note_kill(job: str, kill: Mapping[str, str]) -> None:
     """Note that the job is to be ended by whichever master comes next: who first was to do so may die, or hang, before its log has it."""
-    path = state_dir() / "live" / f"{job}@{node_name()}"
+    path = _live_file(job)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(kill)))
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(json.dumps(dict(kill)))
+    draft.replace(path)
 
 
 def noted_kill(job: str) -> dict[str, str] | None:
-    """Return what `note_kill` has noted of a job that this node has not finished; None where there is nothing."""
+    """Return what `note_kill` has noted of a job that this node has not finished; None where there is nothing.
+
+    Damaged content is a kill too: nothing else is ever written there.
+    """
     try:
-        noted = json.loads((state_dir() / "live" / f"{job}@{node_name()}").read_text() or "null")
-    except (OSError, ValueError):
+        content = _live_file(job).read_bytes()
+        noted = json.loads(content) if content else None
+    except OSError:
         return None
-    return noted if isinstance(noted, dict) else None
+    except ValueError:
+        noted = {}
+    return None if noted is None else {"by": "a user", "why": "", **(noted if isinstance(noted, dict) else {})}
+
+
+def _live_file(job: str) -> Path:
+    return state_dir() / "live" / f"{job}@{node_name()}"
 
 
 @contextlib.contextmanager

@@ -152,9 +152,8 @@ class Record:
         self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
-        left = [
-            encode(event) for event in self._left if event.n > self._writer.last
-        ]  # what hung may have landed meanwhile
+        landed = self._writer.last  # with what hung, and landed meanwhile
+        left = [encode(event) for event in self._left if event.n > landed]
         if left and self._confirm():
             self._writer.append(left, sync=True)
         self._writer.flush()

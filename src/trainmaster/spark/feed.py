@@ -163,7 +163,7 @@ class Feed:
 
     @contextlib.contextmanager
     def _breakable(self) -> Iterator[None]:
-        """Where Ctrl-C breaks off what feeds, end Spark's tasks for it, and say that the job goes on."""
+        """End Spark's tasks that feed where Ctrl-C breaks them off, and say that the job goes on."""
         try:
             yield
         except KeyboardInterrupt as error:

@@ -70,11 +70,17 @@ def serve_user(
     def tell(code: str) -> None:
         addresses.append(f"http://{LOOPBACK}:{number}{path}?code={code}")
         if len(addresses) > 1:
-            storage.remove(redirect)
+            forget()
         announce(addresses[-1], len(addresses) > 1)
 
+    def forget() -> None:
+        with contextlib.suppress(TrainmasterError):  # its code has no effect any more
+            storage.remove(redirect)
+
     def open_browser() -> None:
-        if opened is not None:
+        if opened is None:
+            return
+        with contextlib.suppress(TrainmasterError):  # the address is printed, too
             storage.replace(redirect, _redirect(addresses[0]).encode())
             opened((state_dir() / redirect).as_uri())
 
@@ -88,7 +94,7 @@ def serve_user(
     try:
         _run(place, listener, access, open_browser, programs)
     finally:
-        storage.remove(redirect)
+        forget()
 
 
 def serve_team(place: Place, team: Listening, announce: Callable[[str], object]) -> None:

@@ -20,8 +20,6 @@ from trainmaster.client.jobs.past import Facts
 ENDING = (signal.SIGINT, signal.SIGTERM)  # end a job in the foreground
 ENDS = "the job ends with this command; a second signal ends it at once (--detach=leave leaves it running)"
 KILLED_WITHIN = 60.0  # seconds that a job has to end at once; then the command ends before it
-
-
 SAME = 0.25  # seconds; `timeout` sends its signal twice: to the command, and to all of its group
 
 
@@ -89,7 +87,7 @@ class Begun:
 
         try:
             kill(self.job, self.why)
-        except TrainmasterError as error:  # its master does not answer
+        except (TrainmasterError, OSError) as error:  # its master does not answer
             if not self.is_over:
                 _say(str(error))
                 time.sleep(SAME)
