@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import hdfs_native
 import pytest
-from waiting import until_async
+from waiting import until, until_async
 
 from trainmaster.clusters.hadoop import Cluster
 from trainmaster.hadoop.conf import Configuration, default_fs, hdfs_native_settings, load
@@ -18,6 +19,7 @@ from trainmaster.hadoop.hdfs import Block, Namenode, filed
 from trainmaster.hadoop.proto import hdfs_pb2 as h
 from trainmaster.hadoop.security.auth import Simple
 from trainmaster.hadoop.security.credentials import HDFS_DELEGATION_TOKEN, Token
+from trainmaster.log.dfs import translated
 
 pytestmark = pytest.mark.xdist_group("hadoop")
 
@@ -48,8 +50,19 @@ def asked(conf: Configuration, test: Callable[[Namenode], Awaitable[object]], us
 
 
 def write(client: hdfs_native.Client, path: str, data: bytes, **options: int) -> None:
-    with client.create(path, hdfs_native.WriteOptions(overwrite=True, **options)) as file:
-        file.write(data)
+    """Write a file: again where a DataNode of a busy machine confirms its small blocks late, which hdfs-native does not wait for."""
+
+    def written() -> bool:
+        try:
+            with client.create(path, hdfs_native.WriteOptions(overwrite=True, **options)) as file:
+                file.write(data)
+        except RuntimeError as error:
+            if translated(error, path).errno != errno.EAGAIN:
+                raise
+            return False
+        return True
+
+    until(written)
 
 
 def test_a_file_and_its_blocks(conf: Configuration, files: hdfs_native.Client) -> None:

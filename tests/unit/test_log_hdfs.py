@@ -52,6 +52,11 @@ def rpc(java: str, told: str) -> RuntimeError:
             "a quota of HDFS is spent: The DiskSpace quota of /x is exceeded",
             "ask for more",
         ),
+        (
+            rpc("org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException", "Not replicated yet: /x"),
+            "no DataNode has confirmed the file's blocks yet",
+            "dfsadmin -report",
+        ),
         (OSError("Connection refused (os error 111)"), "nn:8020 cannot be reached: connection refused", "HADOOP_CONF"),
         (RuntimeError("NoSASLMechanism"), "nn:8020 takes no login that we have", "kinit"),
         (RuntimeError('InternalError("odd")'), 'nn:8020: InternalError("odd")', "the NameNode's log"),

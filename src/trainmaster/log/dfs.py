@@ -78,6 +78,7 @@ CAUSES: tuple[tuple[str, int, str, str], ...] = (
     ("BlocksNotFound", errno.EIO, "no DataNode that has the file answers", "see `hdfs dfsadmin -report`"),
     ("All nodes failed for write", errno.EIO, "the DataNodes that took the file are lost to us", "see `hdfs dfsadmin -report`"),
     ("Block writer is closed", errno.EIO, "the DataNodes that took the file are lost to us", "see `hdfs dfsadmin -report`"),
+    ("NotReplicatedYetException", errno.EAGAIN, "no DataNode has confirmed the file's blocks yet", "see `hdfs dfsadmin -report`"),
     ("Failed to complete file", errno.EAGAIN, "no DataNode has confirmed the file", "see `hdfs dfsadmin -report`"),
     ("ChecksumError", errno.EIO, "what the DataNode has does not match its checksum", "see `hdfs fsck`"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ submission that was killed are removed a day later, by the next submitter who pu
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -43,7 +44,7 @@ ACCESS = "access"
 # Archives that node managers unpack (org.apache.hadoop.yarn.util.FSDownload)
 UNPACKED = (".tar.gz", ".tgz", ".tar", ".zip")
 _NOT_UNPACKED = (".tar.bz2", ".tar.xz")  # archives that only our agents unpack
-_PIECE = 4 * 2**20
+_PIECE, _TRIES = 4 * 2**20, 3
 _DRAFT, _DEAD = ".tmp", 86400.0  # _DEAD: seconds after which nobody writes a draft any more
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class Store:
         path = f"{self.home}/{kind}/{digest}{''.join(local.suffixes[-2:])}"
 
         def ensure(dfs: Dfs) -> Resource:
-            status = _look(dfs, path) or self._upload(dfs, local, path, digest, kind == RUNTIME)
+            status = _look(dfs, path) or self._upload_again(dfs, local, path, digest, kind == RUNTIME)
             public = not own and _is_public(dfs, path)
             return Resource(f"{self.fs}{path}", status.length, status.modification_time, public, unpacked)
 
@@ -234,6 +235,16 @@ class Store:
         except OSError as error:
             raise storage_failed(doing, place, error) from error
 
+    def _upload_again(self, dfs: Dfs, local: Path, path: str, digest: str, public: bool) -> FileStatus:
+        """Upload a file, again where DataNodes were lost, or slow to confirm its blocks: hdfs-native gives such a file up."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._upload(dfs, local, path, digest, public)
+            except OSError as error:
+                if not tries_left or error.errno not in (errno.EAGAIN, errno.EIO):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
     def _upload(self, dfs: Dfs, local: Path, path: str, digest: str, public: bool) -> FileStatus:
         folder = str(PurePosixPath(path).parent)
         _tidy(dfs, folder)
@@ -255,15 +266,13 @@ class Store:
         """Upload the file as a draft. Return the digest of what was written."""
         digest = hashlib.sha256()
         writer = opened(dfs, draft, mode)
-        try:
-            with local.open("rb") as file:
-                while piece := file.read(_PIECE):
-                    if self.stop.is_set():
-                        raise EngineFailed("the upload was broken off", place=str(local), anchor="hdfs")
-                    digest.update(piece)
-                    dfs.bounded(lambda piece=piece: writer.write(piece))  # type: ignore[misc]
-        finally:
-            dfs.bounded(writer.close)
+        with local.open("rb") as file:
+            while piece := file.read(_PIECE):
+                if self.stop.is_set():
+                    raise EngineFailed("the upload was broken off", place=str(local), anchor="hdfs")
+                digest.update(piece)
+                dfs.bounded(lambda piece=piece: writer.write(piece))  # type: ignore[misc]
+        dfs.bounded(writer.close)
         return digest.hexdigest()[:32]
 
 
