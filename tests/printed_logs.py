@@ -22,7 +22,7 @@ class PrintedLogs:
     def __init__(self, place: Path, *tasks: str, logs: Logs | None = None) -> None:
         self.place, self.logs = place, logs or Logs()
         self.rows: dict[str, dict[str, Any]] = {
-            task: {"task": task, "state": "running", "attempt": 1} for task in tasks
+            task: {"task": task, "state": "running", "attempt": 1, "started": 1.0} for task in tasks
         }
         self.ended: float | None = None
         self.opened: list[tuple[str, int]] = []  # the readings that were begun: task and offset

@@ -119,14 +119,14 @@ def test_more_tasks_than_lines_are_their_mean_between_the_lowest_and_the_highest
 def test_a_loss_that_became_nan_is_marked_and_said() -> None:
     for tasks in (2, 12):
         (chart,) = charts(losses(tasks, nan=1), "", [], {})
-        assert chart["nan"] == "nan in worker:1 since 1970-01-01 00:01:57 UTC"
+        assert chart["nan"] == "nan or inf in worker:1 since 1970-01-01 00:01:57 UTC"
         assert drawn(chart)["nan"] == chart["nan"]
         assert 'class="nan"' in drawn(chart)["image"]
     (chart,) = charts(losses(1, nan=0), "", [], {})
-    assert drawn(chart)["last"] == "nan"
+    assert drawn(chart)["last"] == "nan or inf"
     (row,) = losses(1, nan=0)
     past = attrs.evolve(row, times=[*row.times, 120.0], values=[*row.values, 0.5])
-    assert charts([past], "", [], {})[0]["nan"] == "was nan in worker:0, last at 1970-01-01 00:01:59 UTC"
+    assert charts([past], "", [], {})[0]["nan"] == "was nan or inf in worker:0, last at 1970-01-01 00:01:59 UTC"
 
 
 def test_a_loss_may_become_nan_while_the_clock_of_a_new_master_stands_still() -> None:
@@ -134,7 +134,7 @@ def test_a_loss_may_become_nan_while_the_clock_of_a_new_master_stands_still() ->
     for at, value in ((100.0, 0.5), (90.0, math.nan)):
         points.add(at, value)
     (chart,) = charts([points.series("worker:0", "metric.loss", 0.0)], "", [], {})
-    assert chart["nan"] == "nan in worker:0 since 1970-01-01 00:01:40 UTC"
+    assert chart["nan"] == "nan or inf in worker:0 since 1970-01-01 00:01:40 UTC"
 
 
 def test_all_of_many_tasks_may_be_nan() -> None:
@@ -142,7 +142,7 @@ def test_all_of_many_tasks_may_be_nan() -> None:
         Series(f"worker:{task}", "metric.loss", [1.0, 2.0], [None, None], [None, None], [1.0, 2.0]) for task in range(9)
     ]
     (chart,) = charts(rows, "", [], {})
-    assert drawn(chart)["last"] == "nan"
+    assert drawn(chart)["last"] == "nan or inf"
     assert "since" in chart["nan"]
 
 

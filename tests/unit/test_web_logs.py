@@ -392,6 +392,24 @@ def test_much_output_is_skipped_and_counted(facts: PrintedLogs, monkeypatch: pyt
     run(act)
 
 
+def test_an_attempt_that_never_began_is_not_waited_for(facts: PrintedLogs) -> None:
+    """The job is killed while the task waits to be started again."""
+
+    async def act() -> None:
+        await facts.print(TASK, b"one\n")
+        page = Following(facts, f"{TASK},1,0")
+        facts.rows[TASK] |= {"attempt": 2, "state": "pending", "started": None}
+        await until_async(lambda: page.lines == ["one"])
+        facts.rows[TASK]["state"], facts.ended = "killed", 2.0
+        await facts.wake()
+        await page.task
+        assert not [event for _, event in page.events if event["restarted"]]
+        answer = await get(pages(facts, live=False), f"/logs/{TASK}/part?follow=1&attempt=1&after=4")
+        assert json.loads(answer.text)["over"]
+
+    run(act)
+
+
 def test_a_page_behind_a_proxy_polls(facts: PrintedLogs) -> None:
     async def act() -> None:
         app = pages(facts, live=False)

@@ -74,14 +74,14 @@ def test_a_loss_that_becomes_nan_is_said_and_marked(
     by_hand.go_on(2)
     expect(chart(page, "loss")).to_be_visible()
     by_hand.diverge()
-    expect(page.locator("#head")).to_contain_text("loss is nan in worker:0, worker:1 since")
-    expect(chart(page, "loss")).to_contain_text("nan in worker:0, worker:1 since")
-    expect(chart(page, "loss").locator(".now")).to_have_text("worker:0 nan, worker:1 nan")
+    expect(page.locator("#head")).to_contain_text("loss is nan or inf in worker:0, worker:1 since")
+    expect(chart(page, "loss")).to_contain_text("nan or inf in worker:0, worker:1 since")
+    expect(chart(page, "loss").locator(".now")).to_have_text("worker:0 nan or inf, worker:1 nan or inf")
     assert next(row["rows"][0]["nans"] for row in served_charts(page) if row["name"] == "metric.loss")
     screenshot(page, "nan")
     plain = new_page(java_script_enabled=False)
     plain.goto(address)
-    expect(chart(plain, "loss")).to_contain_text("nan in worker:0, worker:1 since")
+    expect(chart(plain, "loss")).to_contain_text("nan or inf in worker:0, worker:1 since")
     expect(chart(plain, "loss").locator("line.nan").first).to_be_attached()
     assert browser.violations(page) == []
 

@@ -24,6 +24,10 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
         "MPI_LOCALNRANKS", "MV2_COMM_WORLD_*",
     ),
     "srun": ("SLURM_PROCID", "SLURM_LOCALID"),
+    # horovod/runner/gloo_run.py; other HOROVOD_* are settings of users
+    "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*", "HOROVOD_CROSS_*", "HOROVOD_GLOO_*", "HOROVOD_HOSTNAME"),
+    "dmlc-submit": ("DMLC_ROLE", "DMLC_TASK_ID", "DMLC_NUM_*", "DMLC_TRACKER_*", "DMLC_PS_ROOT_*"),
+    "other launchers": ("JAX_PROCESS_ID", "NODE_RANK"),
     OURS: (
         "TRAINMASTER_JOB", "TRAINMASTER_ROLE", "TRAINMASTER_INDEX", "TRAINMASTER_ATTEMPT", "TRAINMASTER_GENERATION",
         "TRAINMASTER_RESTARTS", "TRAINMASTER_COPY", "TRAINMASTER_COPIES", "TRAINMASTER_PORT_*", "TRAINMASTER_PEERS",
@@ -39,6 +43,8 @@ def set_by_launchers(environ: Mapping[str, str]) -> dict[str, list[str]]:
         launcher: sorted(name for name in environ if any(fnmatchcase(name, pattern) for pattern in patterns))
         for launcher, patterns in VARIABLES.items()
     }
+    if by_launcher[OURS]:  # the frameworks of that outer job have set names of other launchers
+        by_launcher = {OURS: sorted(name for names in by_launcher.values() for name in names)}
     return {launcher: names for launcher, names in by_launcher.items() if names}
 
 

@@ -20,6 +20,7 @@ _TITLES = {
     "records.rate": "Records a second",
 }  # fmt: skip
 _GPU = re.compile(r"gpu\.(.+)\.(util|memory)")
+NOT_A_NUMBER = "nan or inf"  # a point does not say which
 METRIC = "metric."  # begins the names of what programs report
 ROWS = 8  # tasks that have lines of their own in a chart
 POINTS = 200  # of the mean of more tasks
@@ -96,9 +97,9 @@ def nan_words(rows: Sequence[Series]) -> str:
     present, past = [row for row in rows if row.is_nan], [row for row in rows if row.nans]
     if present:
         since = clock(min(_nan_since(row) for row in present))
-        return f"nan in {names([row.task for row in present])} since {since}"
+        return f"{NOT_A_NUMBER} in {names([row.task for row in present])} since {since}"
     return (
-        f"was nan in {names([row.task for row in past])}, last at {clock(max(row.nans[-1] for row in past))}"
+        f"was {NOT_A_NUMBER} in {names([row.task for row in past])}, last at {clock(max(row.nans[-1] for row in past))}"
         if past
         else ""
     )
@@ -178,7 +179,7 @@ def drawn(chart: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": chart["title"], "nan": chart["nan"], "tasks": names(tasks) if any(tasks) else "",
         **{label: figure(value, chart["form"]) for label, value in {"last": last, "low": low, "high": high, **chart["lines"]}.items()},
-        **({"last": "nan"} if first["nans"] and first["nans"][-1] >= first["times"][-1] else {}),
+        **({"last": NOT_A_NUMBER} if first["nans"] and first["nans"][-1] >= first["times"][-1] else {}),
         "image": Markup(
             f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{"".join(images)}'
             f'<g class="band">{"".join(band)}</g>{_nan_marks(chart)}</svg>'

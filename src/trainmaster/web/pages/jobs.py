@@ -127,7 +127,7 @@ async def _blocks(jobs: Jobs, search: Search) -> Blocks:
     begin = (search.page - 1) * PAGE
     first: list[tuple[str, Sequence[Headline]]] = []
     if not search.text and search.page == 1:
-        first = [("Running", running(rows)), ("Failed in the last day", failures(rows, now))]
+        first = [("Running or waiting", running(rows)), ("Failed in the last day", failures(rows, now))]
     values: Mapping[str, Any] = {
         "first": [(title, jobs) for title, jobs in first if jobs], "rows": chosen[begin : begin + PAGE], "number": len(chosen),
         "total": len(rows), "search": search, "pages": -(-len(chosen) // PAGE), "trouble": jobs.trouble,

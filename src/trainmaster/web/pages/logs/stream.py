@@ -24,7 +24,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.machine.report import all_tasks
-from trainmaster.core.states import OVER, PENDING
+from trainmaster.core.states import KILLED, OVER, PENDING
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Records, Unknown
 from trainmaster.web.pages.logs.windows import Line, last_window, window_after
@@ -71,10 +71,11 @@ def attempts_of(facts: Facts, task: str) -> tuple[int, bool]:
     raise Unknown(f"the job has no task {task[:80]}")
 
 
-def _has_begun(facts: Facts, task: str, attempt: int) -> bool:
-    """Tell whether a task has begun an attempt; one that is to come may never begin, since the job may let the task go."""
-    rows = [row for row in all_tasks(facts.shown_status()) if row["task"] == task and row["state"] == PENDING]
-    return all(row["attempt"] > attempt for row in rows)
+def _has_next(facts: Facts, place: Place, last: int) -> bool:
+    """Tell whether the task has begun another attempt. The `last` one may never begin: the job ends, or lets the task go."""
+    rows = [row for row in all_tasks(facts.shown_status()) if row["task"] == place.task]
+    waits = any(row["state"] == PENDING or (row["state"] == KILLED and row["started"] is None) for row in rows)
+    return last - waits > place.attempt
 
 
 async def news_now(facts: Facts, place: Place) -> News:
@@ -87,9 +88,10 @@ async def news_now(facts: Facts, place: Place) -> News:
         skipped = max(0, window.begin - place.position)
     else:
         window = await window_after(facts, place.task, place.attempt, place.position)
-    if not window.lines and last > place.attempt and _has_begun(facts, place.task, place.attempt + 1):
+    has_next = _has_next(facts, place, last)
+    if not window.lines and has_next:
         return News(Place(place.task, place.attempt + 1, 0), restarted=True)
-    is_over = window.last and not is_going and last == place.attempt
+    is_over = window.last and not is_going and not has_next
     return News(attrs.evolve(place, position=window.end), window.lines, skipped, over=is_over)
 
 
@@ -102,7 +104,7 @@ async def news_of(facts: Facts, place: Place) -> AsyncGenerator[News, None]:
                 yield news
                 place = news.place
         last, is_going = attempts_of(facts, place.task)
-        if last > place.attempt and _has_begun(facts, place.task, place.attempt + 1):
+        if _has_next(facts, place, last):
             place = Place(place.task, place.attempt + 1, 0)
             yield News(place, restarted=True)
         elif not is_going:

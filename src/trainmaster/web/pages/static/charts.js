@@ -125,7 +125,7 @@
       return chart.rows[number].nans.some((nan) => nan >= times[last] && nan <= times[point]) ? NaN : row[last];
     });
     const known = values.filter((value) => typeof value === "number" && !Number.isNaN(value));
-    const texts = values.map((value, number) => `${chart.tasks.length > 1 || chart.edges.length ? `${chart.tasks[number]} ` : ""}${Number.isNaN(value) ? "nan" : shown(chart.form, value)}`);
+    const texts = values.map((value, number) => `${chart.tasks.length > 1 || chart.edges.length ? `${chart.tasks[number]} ` : ""}${Number.isNaN(value) ? "nan or inf" : shown(chart.form, value)}`);
     const [low, high] = chart.edges.length ? chart.data.slice(1, 3).map((row) => row[point]) : [Math.min(...known), Math.max(...known)];
     const span = `${shown(chart.form, low)} to ${shown(chart.form, high)}`;
     const text = chart.edges.length ? `${texts[0]}, ${span}` : texts.length > 3 ? `${texts.length} tasks${known.length ? `, ${span}` : ""}` : texts.join(", ");
