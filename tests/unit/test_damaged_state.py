@@ -243,6 +243,32 @@ def test_a_successor_goes_on_or_ends_the_job_with_the_file_that_is_damaged(
     assert sorted(os.listdir(job / "epochs")) == ["1", "2"]
 
 
+# Names of files as ours, with numbers that no job reaches; N stands for one.
+STRANGE = (
+    "epochs/N", "events/N-N.jsonl", "snapshots/N-N-x.snapshot", "metrics/N-N.series", "metrics/N-N.samples", "logs/worker-0/N.log",
+    "logs/worker-0/1.log.d/N", "checkpoints/N.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", ["9" * 15, "9" * 20, "9" * 100, "\u0663"])
+def test_numbers_that_no_job_reaches_in_names_stop_nobody(running: Path, number: str) -> None:
+    job = job_in(running)
+    for name in STRANGE:
+        place = job / name.replace("N", number)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    (master,) = processes.living(job.name, processes.MASTER)
+    processes.send(master.process, signal.SIGKILL)
+    until(lambda: "master 2 started" in tm(f"events {job.name}", running).stdout, 60)
+    for verb in ("list", "status JOB", "logs JOB", "events JOB", "audit JOB", "save JOB"):
+        check_words(tm(verb.replace("JOB", job.name), running))
+    (running / "go").touch()
+    assert tm(f"wait {job.name}", running).returncode == 0
+    assert (running / "out" / "_SUCCESS").exists()
+    assert (job / "epochs" / "2").exists()
+    assert "step 3" in tm(f"logs {job.name} worker:0 --attempt 1", running).stdout
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["cache/*/tool", "cache/*/.tool.sizes.json", "files/*.tar.gz"])
 def test_what_jobs_share_is_made_again(tmp_path: Path, name: str, damage: str) -> None:

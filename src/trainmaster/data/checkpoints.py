@@ -41,6 +41,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import StorageFailed
+from trainmaster.core.numerals import number_in, numbers_in
 from trainmaster.data.outputs import folder_of
 from trainmaster.data.store.stores import Store, store_for
 from trainmaster.data.store.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing
@@ -50,7 +51,9 @@ from trainmaster.log.storage import Damaged, storage_failed, write_all
 
 VERSION = "1.0"
 _FILES = "files"
-_STATE = re.compile(r"(?P<folder>(?:.*/)?)state-(?P<number>\d{8,})\.(?:bin|json)")  # of `runtime.states.stored_states`
+_STATE = re.compile(
+    r"(?P<folder>(?:.*/)?)state-(?P<number>[0-9]{8,15})\.(?:bin|json)"
+)  # of `runtime.states.stored_states`
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
 _LATEST = 1000  # numbers tried from the newest on
 _WAIT = 0.05  # s between two looks whether another task has finished restoring
@@ -318,7 +321,8 @@ def _prune(store: Store, known: Set, keep: int) -> None:
     folders = {"/".join(place.split("/")[:2]) for place in needed if place}
     for entry in store.entries(_FILES):
         task, _, attempt = entry.name.rpartition(".")[0].rpartition(".")
-        own = task == folder_of(known.task) and attempt.isdigit() and int(attempt) <= known.attempt
+        earlier = number_in(attempt)
+        own = task == folder_of(known.task) and earlier is not None and earlier <= known.attempt
         if own and f"{_FILES}/{entry.name}" not in folders:
             store.remove(f"{_FILES}/{entry.name}")
 
@@ -432,8 +436,7 @@ def _lost_error(store: Store, number: int, why: str, path: str = "") -> _LostFil
 
 
 def _numbers(store: Store) -> list[int]:
-    names = [entry.name.removesuffix(".json") for entry in store.entries("") if entry.name.endswith(".json")]
-    return sorted(int(name) for name in names if name.isdigit())
+    return numbers_in(entry.name.removesuffix(".json") for entry in store.entries("") if entry.name.endswith(".json"))
 
 
 def _manifest(number: int) -> str:

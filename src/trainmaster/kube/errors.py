@@ -114,7 +114,7 @@ def of_status(status: Mapping[str, Any], retry_after: str = "") -> ApiError:
     """Return the error that a Status object describes."""
     code = int(status.get("code") or 500)
     details = dict(status.get("details") or {})
-    if retry_after.isdigit():
+    if retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 10:
         details.setdefault("retryAfterSeconds", int(retry_after))
     message = str(status.get("message") or status.get("reason") or f"HTTP status {code}")
     return _CLASSES.get(code, ApiError)(code, str(status.get("reason") or ""), message, details)

@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.numerals import numbers_in
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import segments
 from trainmaster.log.storage import Storage
@@ -29,11 +30,13 @@ from trainmaster.log.storage import Storage
 FOLDER = "epochs"
 RECORD = "master"
 _TRIES = 1000
+_MOST = 10**9  # no job has had so many masters: somebody else has written such a name
 
 
 def highest(storage: Storage) -> int:
     """Return the highest epoch that was taken; 0 where none was."""
-    return max((int(entry.name) for entry in storage.entries(FOLDER) if entry.name.isdigit()), default=0)
+    taken = numbers_in(entry.name for entry in storage.entries(FOLDER))
+    return max((epoch for epoch in taken if epoch < _MOST), default=0)
 
 
 def take(storage: Storage) -> int:

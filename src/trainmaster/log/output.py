@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trainmaster.core.numerals import number_in, numbers_in
+
 if TYPE_CHECKING:
     from trainmaster.core.spec.job import Logs
     from trainmaster.log.storage import Storage
@@ -30,7 +32,7 @@ SMALL, LARGE = (
     1024 * 1024,
 )  # bytes in one piece: of a local file; of an object, where each piece is a request
 WORDS = "\n[trainmaster: {what}]\n"
-_MARK = re.compile(rb"\n\[trainmaster: +(\d+) bytes left out here to keep within \d+\]\n")
+_MARK = re.compile(rb"\n\[trainmaster: +([0-9]{1,15}) bytes left out here to keep within [0-9]+\]\n")
 _MARK_MOST = 128  # bytes
 _FOLDER = "logs"
 
@@ -146,7 +148,7 @@ def folders(storage: Storage, directory: Storage) -> set[str]:
 def attempts(storage: Storage, directory: Storage, task: str) -> list[int]:
     """Return the attempts of a task whose output is kept, in order."""
     names = {entry.name.partition(".")[0] for place in (storage, directory) for entry in place.entries(folder(task))}
-    return sorted(int(name) for name in names if name.isdigit())
+    return numbers_in(names)
 
 
 class Printed:
@@ -243,5 +245,5 @@ class Copy:
         self._parts = []
         if name not in entries and f"{name}.d" in entries:
             parts = self._storage.entries(f"{self._path}.d")
-            self._parts = [(int(part.name), part.size) for part in parts if part.name.isdigit()]
+            self._parts = [(at, part.size) for part in parts if (at := number_in(part.name)) is not None]
         self._looked = True

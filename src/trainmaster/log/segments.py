@@ -14,12 +14,13 @@ from collections.abc import Mapping
 
 import attrs
 
+from trainmaster.core.numerals import NUMERAL
 from trainmaster.core.plain import Plain
 from trainmaster.log.storage import Storage
 
 FOLDER = "events"
-_NAME = re.compile(r"(\d+)-(\d+)\.jsonl")
-_NUMBER = re.compile(rb'\{"v":"[^"\\]*","n":(\d+)[,}]')
+_NAME = re.compile(rf"({NUMERAL})-({NUMERAL})\.jsonl")
+_NUMBER = re.compile(rb'\{"v":"[^"\\]*","n":([0-9]{1,15})[,}]')
 
 
 @attrs.frozen(slots=True, order=True)

@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 import attrs
 
+from trainmaster.core.numerals import NUMERAL
 from trainmaster.log.storage import Storage
 
 FOLDER = "snapshots"
 KEPT = 2
-_NAME = re.compile(r"(\d+)-(\d+)-(.+)\.snapshot")
+_NAME = re.compile(rf"({NUMERAL})-({NUMERAL})-(.+)\.snapshot")
 
 
 @attrs.frozen(slots=True, order=True)

@@ -19,7 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import attrs
 from starlette.requests import HTTPConnection, Request
@@ -191,13 +191,13 @@ class Access:
         """Answer whoever signs in; None to anybody else."""
         if request.method == "GET" and "code" in request.query_params and isinstance(self.credentials, Codes):
             rest = [(name, value) for name, value in request.query_params.multi_items() if name != "code"]
-            target = _local(request.url.path) + (f"?{urlencode(rest)}" if rest else "")
+            target = _local(_path(request)) + (f"?{urlencode(rest)}" if rest else "")
             if self._reader(request) is not None:  # an old link: the browser has signed in already
                 return RedirectResponse(target, 303)
             return self._sign_in(
                 request.query_params["code"], target, "this code was used already, or is not one of ours"
             )
-        if request.method == "POST" and request.url.path == SIGN_IN:
+        if request.method == "POST" and request.scope["path"] == SIGN_IN:
             form = parse_qs((await _body(request)).decode("utf-8", "replace"))
             return self._sign_in(
                 form.get("secret", [""])[0].strip(), _local(form.get("next", ["/"])[0]), "wrong, or used already"
@@ -233,7 +233,7 @@ class Access:
             return HTMLResponse(
                 '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>Trainmaster</title>'
             )
-        path = _local(connection.url.path) + (f"?{connection.url.query}" if connection.url.query else "")
+        path = _local(_path(connection)) + (f"?{connection.url.query}" if connection.url.query else "")
         return HTMLResponse(self.sign_in_page(path, ""), 401)
 
 
@@ -265,6 +265,11 @@ async def _body(request: Request) -> bytes:
                     return b""
             return data
     return b""
+
+
+def _path(connection: HTTPConnection) -> str:
+    """Return the path that was asked for. `url.path` is no such thing: Starlette makes it from the Host header too."""
+    return quote(connection.scope["path"])
 
 
 def _local(target: str) -> str:

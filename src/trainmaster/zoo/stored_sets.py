@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from .embeddings.former import FLAG
 from .errors import BadModel
 
-_MANIFEST = re.compile(r"\d{8,}\.json")
-_STATE = re.compile(r"((?:.*/)?state-\d{8,})\.(?:bin|json)")  # see `runtime.states.stored_states`
+_MANIFEST = re.compile(r"[0-9]{8,15}\.json")
+_STATE = re.compile(r"((?:.*/)?state-[0-9]{8,15})\.(?:bin|json)")  # see `runtime.states.stored_states`
 _MAJOR = "1"  # of the versions that are read
 
 

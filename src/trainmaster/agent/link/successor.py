@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.core.numerals import number_in
 from trainmaster.host import children
 from trainmaster.host.linux import Process, lives, look
 
@@ -58,7 +59,7 @@ class Presence:
 
 def _order(name: str) -> tuple[str, int]:
     role, _, index = name.partition("@")[0].rpartition("-")
-    return role, int(index) if index.isdigit() else 0
+    return role, number_in(index) or 0
 
 
 def _is_locked(path: str) -> bool:

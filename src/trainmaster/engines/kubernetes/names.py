@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.core.numerals import number_in
 from trainmaster.engines.kubernetes.pods import keys
 
 # Labels: what a pod is to us. Selectors of the master, of commands and of people use these.
@@ -82,8 +83,8 @@ def selector(job_id: str, part: str = TASK_PART) -> str:
 def task_of(pod: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return the task and serial of a pod; None for a pod of no task."""
     meta = pod.get("metadata") or {}
-    task, serial = (meta.get("annotations") or {}).get(TASK), (meta.get("labels") or {}).get(SERIAL, "")
-    return (task, int(serial)) if task and serial.isdigit() else None
+    task, serial = (meta.get("annotations") or {}).get(TASK), number_in((meta.get("labels") or {}).get(SERIAL, ""))
+    return (task, serial) if task and serial is not None else None
 
 
 def stamped(pod: Mapping[str, Any], epoch: int) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def stamped(pod: Mapping[str, Any], epoch: int) -> dict[str, Any]:
 def epoch_of(pod: Mapping[str, Any]) -> int:
     """Return the epoch of the master that made the pod; 0 where the pod does not say."""
     epoch = ((pod.get("metadata") or {}).get("annotations") or {}).get(EPOCH, "")
-    return int(epoch) if epoch.isdigit() else 0
+    return number_in(epoch) or 0
 
 
 def _labels(job_id: str, role: str, part: str, name: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.input.splits import Listing
 from trainmaster.runtime.patterns import is_pattern
 
-_MANIFEST = re.compile(r"(?:.*/)?version-(\d+)/manifest-of-(\d+)\.json")
+_MANIFEST = re.compile(r"(?:.*/)?version-([0-9]{1,15})/manifest-of-([0-9]{1,9})\.json")
 
 
 def newest(place: str, origin: str, is_mounted: bool) -> str:

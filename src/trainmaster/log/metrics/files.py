@@ -19,13 +19,14 @@ from typing import Any
 import attrs
 
 from trainmaster.core.metrics import Store, figures
+from trainmaster.core.numerals import NUMERAL
 from trainmaster.log.storage import Storage
 
 FOLDER = "metrics"
 VERSION = "1.0"
 TRIES = 3
 SERIES, SAMPLES = "series", "samples"
-_NAME = re.compile(rf"(\d+)-(\d+)\.({SERIES}|{SAMPLES})")
+_NAME = re.compile(rf"({NUMERAL})-({NUMERAL})\.({SERIES}|{SAMPLES})")
 _MAJOR = VERSION.split(".")[0]
 
 Rows = deque[tuple[dict[str, Any], bytes]]  # of a Store; taken out as they are written

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     Plain = dict[str, Any]
 
 _FORMAT = 1
-_MANIFEST = re.compile(r"manifest-of-\d+\.json")
-_VERSION = re.compile(r"version-\d+")
+_MANIFEST = re.compile(r"manifest-of-[0-9]{1,9}\.json")
+_VERSION = re.compile(r"version-[0-9]{1,15}")
 _SLOT = "slot:"
 _PIECE = 2**20  # bytes that are digested at once
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 PIECE = 8 * 1024 * 1024  # bytes that are read and written at once
-_NAME = re.compile(r"(?:\.)?state-(\d{8,})\.(json|bin)(\.part)?")
+_NAME = re.compile(r"(?:\.)?state-([0-9]{8,15})\.(json|bin)(\.part)?")
 
 
 def place_at(url: str) -> Place:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import attrs
 
 from trainmaster.core.errors import StorageFailed
+from trainmaster.core.numerals import number_in
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Reader
 from trainmaster.web.pages.app import job_pages
@@ -101,7 +102,7 @@ def _log_key(address: str) -> tuple[str, int]:
     """Return the task and the attempt (0: the last) of a link to a log."""
     parts = urlsplit(address)
     attempt = parse_qs(parts.query).get("attempt", ["0"])[0]
-    return unquote(parts.path.removeprefix("logs").strip("/")), int(attempt) if attempt.isdigit() else 0
+    return unquote(parts.path.removeprefix("logs").strip("/")), number_in(attempt) or 0
 
 
 async def _write_logs(facts: Facts, folder: Path, say: Say) -> dict[tuple[str, int], str]:

@@ -38,7 +38,7 @@ def rest(facts: Facts, acts: Acts, token: str) -> Starlette:
     def authorize(request: Request) -> str | None:
         header = request.headers.get("authorization", "")
         if is_of_feed(header.removeprefix("Bearer "), token):
-            if not request.url.path.endswith(SUPPLY):
+            if not request.scope["path"].endswith(SUPPLY):  # not `url.path`: a Host header may be part of that
                 raise PermissionError("a feed's token allows to feed it, and nothing else")
             return ""
         return "" if is_authorized(header, token) else None
@@ -141,7 +141,7 @@ def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -
 async def _http_error(request: Request, error: Exception) -> Response:
     """Answer for a path or a method that no route has."""
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, f"{request.method} {request.url.path[:200]}: {error.detail}", error.headers)
+    return _error(error.status_code, f"{request.method} {request.scope['path'][:200]}: {error.detail}", error.headers)
 
 
 @attrs.frozen
