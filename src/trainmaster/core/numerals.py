@@ -1,0 +1,21 @@
+"""Read whole numbers from names and texts that somebody else may have written: files in a storage, labels of pods, headers, addresses.
+
+Python reads numbers of any length. One that fits in no counter of ours would fail far from where it was read, each time that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+DIGITS = 15  # at most; each such number is whole in a float of JSON's readers too
+NUMERAL = rf"[0-9]{{1,{DIGITS}}}"  # in a regular expression
+
+
+def number_in(text: str) -> int | None:
+    """Return the number that a text of ASCII digits says; None for any other text, and for a longer one."""
+    return int(text) if len(text) <= DIGITS and text.isascii() and text.isdecimal() else None
+
+
+def numbers_in(texts: Iterable[str]) -> list[int]:
+    """Return the numbers that some of the texts say, rising."""
+    return sorted(number for text in texts if (number := number_in(text)) is not None)
