@@ -22,12 +22,13 @@ from trainmaster.core.frames import split
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
+from trainmaster.host.network.door import Crowd
 from trainmaster.host.network.listening import everywhere
 from trainmaster.master.connections import agents as agents_of_master
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.master.connections.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener
-from trainmaster.master.connections.strangers import Crowd, peer_of
 from trainmaster.master.turn import Turns
+from trainmaster.strangers import peer_of
 from trainmaster.transports import cut
 
 TOKEN = "secret"
@@ -322,7 +323,7 @@ def test_connections_that_never_show_the_token_are_cut_whatever_they_have_done(t
             ]
             await until_async(lambda: len(reached.crowd.strangers) >= 4)
             assert all(await asyncio.gather(*map(_ended, strangers)))
-            await until_async(lambda: not reached.listener._opening)
+            await until_async(lambda: not reached.listener._door.opening)
             assert not reached.crowd.strangers
             await (await agent.ping())  # the agent's connection is older than any of them
 

@@ -173,8 +173,8 @@ class ContainerHost:
         self._page = f"http://{self._page_name}/" if pages else ""
 
     async def serve(self, application: Any, facts: Any) -> None:
+        from trainmaster.host.network.door import Crowd
         from trainmaster.master.connections.serve import Late, Listener, warm
-        from trainmaster.master.connections.strangers import Crowd
 
         await asyncio.to_thread(warm)
         context = await asyncio.to_thread(serving, self._certificate, self.key)

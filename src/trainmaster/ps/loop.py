@@ -8,6 +8,7 @@ import socket
 import time
 from functools import partial
 
+from ..strangers import Strangers
 from .peers import Peer
 from .wire.connections import TO_WORKER, Closed, accept
 from .wire.messages import STRANGER_LIMIT, Malformed
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .wire.messages import Arrays
 
 PATIENCE = 10.0  # s that a stranger has to show the token
-STRANGERS = 64  # connections without a token; of more, the oldest is closed
+OF_A_PEER, OF_ALL = 64, 256  # connections without a token
 
 
 class Loop:
@@ -35,6 +36,7 @@ class Loop:
     ) -> None:
         self._hear, self._lose, self._tls = hear, lose, tls
         self._peers: dict[Peer, None] = {}  # in the order in which they came
+        self._strangers: Strangers[Peer] = Strangers(OF_A_PEER, OF_ALL)
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
@@ -108,13 +110,16 @@ class Loop:
 
     def _accept(self, listener: socket.socket, events: int) -> None:
         try:
-            connection = accept(listener, self._tls)
+            connection, address = accept(listener, self._tls)
         except (OSError, ValueError):
             return  # gone again, or somebody else's
         connection.header_limit, connection.payload_limit = STRANGER_LIMIT, 0
-        self.add(Peer(connection, time.monotonic()))
-        if len(strangers := self.peers("")) > STRANGERS:
-            self.drop(strangers[0])
+        peer = Peer(connection, time.monotonic())
+        self.add(peer)
+        for known in [known for known in self._strangers if known.role or known not in self._peers]:
+            self._strangers.leave(known)
+        if (leaving := self._strangers.enter(peer, address)) is not None:
+            self.drop(leaving)
 
     # -- messages --
 

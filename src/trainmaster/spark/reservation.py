@@ -15,7 +15,7 @@ unpickled. Frames are not encrypted: they hold addresses, no secrets.
 has the host and the port alone. If it runs as the same user on the driver's machine, it finds the key in a private file. Elsewhere it
 reads TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
 
-A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then. There are at most `MOST_CONNECTIONS` threads.
+A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then; `trainmaster.strangers` bounds their number.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from trainmaster.strangers import OF_A_PEER, Strangers
+
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
 TFOS_SERVER_PORT = "TFOS_SERVER_PORT"
 TFOS_SERVER_KEY = "TFOS_SERVER_KEY"
 MAX_RETRIES = 3  # of a client that cannot connect
 PATIENCE = 10.0  # s for a whole exchange
 LONGEST_WAIT = 5.0  # s of it that the server waits for an answer
-MOST_CONNECTIONS = 256
 LARGEST = {b"request": 1 << 20, b"answer": 64 << 20}  # bytes of a body; a node's facts are some 300
 POLL = 0.2  # s between two looks
 _LOG = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class Server:
         self._end = end
         self._stopped, self._is_closed = threading.Event(), False
         self._listener: socket.socket | None = None
-        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._strangers, self._lock = Strangers[socket.socket](), threading.Lock()
         self._key = _key_of_environment() or secrets.token_bytes(32)
 
     @property
@@ -166,27 +167,40 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         with listener:
             while not self._is_closed:
-                self._slots.acquire()
                 try:
                     connection, peer = listener.accept()
                 except OSError:  # stopped, or the peer has gone, or there are too many open files
-                    self._slots.release()
                     self._stopped.wait(POLL)
                     continue
-                threading.Thread(target=self._serve, args=(connection, peer), name="reservation", daemon=True).start()
+                with self._lock:
+                    leaving = self._strangers.enter(connection, peer[0])
+                    if leaving is not None:
+                        _shut(leaving)  # its thread closes it
+                if leaving is connection:
+                    connection.close()
+                else:
+                    threading.Thread(
+                        target=self._serve, args=(connection, peer), name="reservation", daemon=True
+                    ).start()
 
     def _serve(self, connection: socket.socket, peer: Any) -> None:
         try:
             with connection:
                 channel = _Channel(connection, self._key, is_server=True)
                 request = channel.receive()
+                self._let_in(connection)
                 channel.send({"answer": self._answer(request)})
                 if request.get("type") == "STOP":
                     self._stopped.set() if self._end else self.stop()
         except (OSError, ValueError, EOFError) as error:
             _LOG.warning("a connection from %s was closed: %s", peer[0], error)
         finally:
-            self._slots.release()
+            self._let_in(connection)
+
+    def _let_in(self, connection: socket.socket) -> None:
+        """Count a connection as a stranger's no longer: it has the key, or has ended."""
+        with self._lock:
+            self._strangers.leave(connection)
 
     def _answer(self, request: Mapping[str, Any]) -> Any:
         answers: dict[str, Callable[[], Any]] = {
@@ -361,7 +375,7 @@ def _ports(text: str) -> range:
 def _listen(ports: Sequence[int]) -> socket.socket:
     for port in ports:
         try:
-            return socket.create_server(("", port), backlog=MOST_CONNECTIONS)
+            return socket.create_server(("", port), backlog=OF_A_PEER)
         except OSError as error:
             reason = str(error)  # the error itself would keep the frames of all callers, and sockets in them
     raise OSError(f"{TFOS_SERVER_PORT}: no port of {ports[0]}-{ports[-1]} is free: {reason}")

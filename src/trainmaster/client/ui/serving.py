@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.host.machine import user_name
-from trainmaster.host.network.listening import BACKLOG, prompt
+from trainmaster.host.network.listening import BACKLOG, listening
 from trainmaster.interrupts import interrupt
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ GRACE = 1  # s that requests under way have at the end
 
 def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
     """Return a socket bound to a port, or to the next free one of the `further` after it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last = min(port + further, 65535)
     for number in range(port, last + 1):
         try:
-            return prompt(socket.create_server((host, number), family=family, backlog=BACKLOG))
+            return listening(host, number)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or number == last:
                 raise _unusable(host, number, error) from error

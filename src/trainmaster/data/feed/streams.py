@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.data.feed.owner import Owner
+from trainmaster.host.linux import descriptor_limit
+from trainmaster.host.network.door import Crowd, Door, Stranger, streamed
+from trainmaster.host.network.listening import listening
 from trainmaster.runtime.feed.channel import PROTOCOL
 from trainmaster.runtime.feed.stream import notice_silence
 
 if TYPE_CHECKING:
     import ssl
 
-GREETED_WITHIN = 10.0  # s, for the handshake, and for the first message
-MOST = 512  # connections
+MOST = 512  # connections of feeders
 CHUNK = 256 * 1024  # bytes
 UNREAD = 64  # messages to one feeder; it is answered, so it has two or three of them
 
@@ -40,37 +42,35 @@ class Streams:
         self, ring: tuple[str, int], owners: Mapping[str, Owner], may_feed: Callable[[str, str], bool]
     ) -> None:
         self._ring, self._owners, self._may_feed = list(ring), owners, may_feed
-        self._server: asyncio.Server | None = None
+        self._crowd = Crowd(descriptor_limit())
+        self._door: Door | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def open(self, address: str, context: ssl.SSLContext) -> str:
         """Listen at a free port of an address of this host; return both, as `host:port`. Raises OSError."""
-        self._server = await asyncio.start_server(
-            self._serve, address, 0, ssl=context, ssl_handshake_timeout=GREETED_WITHIN
-        )
-        return f"{bracketed(address)}:{self._server.sockets[0].getsockname()[1]}"
+        bound = listening(address)
+        self._door = Door(bound, self._crowd, streamed(self._serve), context)
+        return f"{bracketed(address)}:{bound.getsockname()[1]}"
 
     def close(self) -> None:
         """End all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
+        self._crowd.close()
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= MOST:
-            writer.transport.abort()
-            return
-        self._writers.add(writer)
+    async def _serve(self, stranger: Stranger, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(GREETED_WITHIN):
-                greeting = json.loads(await reader.readline())
-            if (owner := self._owner(greeting, writer)) is not None:
+            greeting = json.loads(await reader.readline())
+            if (owner := self._owner(greeting, writer)) is not None and len(self._writers) < MOST:
+                stranger.trust()
+                self._writers.add(writer)
                 notice_silence(writer.get_extra_info("socket"))
                 await self._converse(owner, reader, writer)
-        except (OSError, asyncio.IncompleteReadError):  # TimeoutError is one: the feeder comes again
+        except (OSError, asyncio.IncompleteReadError):  # the feeder comes again
             pass
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             log.warning("a feeder's stream sent a wrong message, and was closed: %s", error)
         finally:
             self._writers.discard(writer)

@@ -20,6 +20,12 @@ def everywhere(port: int = 0) -> socket.socket:
     return prompt(socket.create_server(("", port), backlog=BACKLOG))
 
 
+def listening(address: str, port: int = 0) -> socket.socket:
+    """Return a socket bound to a port (0: a free one) of one address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return prompt(socket.create_server((address, port), family=family, backlog=BACKLOG))
+
+
 def prompt(listener: socket.socket) -> socket.socket:
     """Let the connections of a listener send at once what is written; return the listener."""
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

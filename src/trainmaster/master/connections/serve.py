@@ -4,15 +4,12 @@ Agents of this machine come over a Unix socket that websockets serves by itself:
 starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
 a socket or under TLS; uvicorn and the REST interface are imported for it while programs start. uvicorn's protocols run in our own loop: its
 `Server` would bring its own signals and its own wait of a tenth of a second at each end. A TCP listener accepts by itself, since a
-connection must be counted before its TLS handshake (`master.connections.strangers`).
+connection must be counted before its TLS handshake (`host.network.door`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import logging
 import os
 import socket
 import sys
@@ -29,15 +26,12 @@ from trainmaster.transports import cut
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
-    from trainmaster.master.connections.strangers import Crowd, Stranger
-
-log = logging.getLogger(__name__)
+    from trainmaster.host.network.door import Crowd, Door, Stranger
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
 PING = 2.0  # s
 KEPT = 5  # s that a connection without a request is kept; as long uvicorn holds what a reader who vanished has sent
-ACCEPT_AGAIN = 1.0  # s after which accepting is tried again where it failed, for want of descriptors say
 TLS_BUFFER = 16 * 1024  # bytes; a TLS record holds no more
 
 
@@ -176,7 +170,7 @@ class Listener:
         import uvicorn
         from uvicorn.server import ServerState
 
-        from trainmaster.master.connections.strangers import Crowd
+        from trainmaster.host.network.door import Crowd
 
         self._app, self._trusts = app, trusts
         self._config = uvicorn.Config(
@@ -189,8 +183,7 @@ class Listener:
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._crowd = crowd or Crowd(descriptor_limit())
-        self._accepting: asyncio.Task[None] | None = None
-        self._opening: set[asyncio.Task[None]] = set()
+        self._door: Door | None = None
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         stranger: Stranger | None = scope["state"].get("stranger")
@@ -214,48 +207,21 @@ class Listener:
 
     async def on_tcp(self, bound: socket.socket, ssl: Any = None) -> None:
         """Listen at a socket that is bound."""
+        from trainmaster.host.network.door import Door
+
         if ssl is not None:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        bound.listen(BACKLOG)
-        bound.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(bound, ssl))
-
-    async def _accept(self, bound: socket.socket, ssl: Any) -> None:
-        loop = asyncio.get_running_loop()
-        with bound:
-            while True:
-                try:
-                    connection, address = await loop.sock_accept(bound)
-                except OSError as error:
-                    if error.errno != errno.ECONNABORTED:
-                        log.warning("no connection can be accepted now: %s", error)
-                        await asyncio.sleep(ACCEPT_AGAIN)
-                    continue
-                if (stranger := self._crowd.enter(connection, address[0])) is None:
-                    connection.close()
-                else:
-                    task = asyncio.create_task(self._open(connection, stranger, ssl))
-                    self._opening.add(task)
-                    task.add_done_callback(self._opening.discard)
-                await asyncio.sleep(0)  # what was accepted before has its turn
-
-    async def _open(self, connection: socket.socket, stranger: Stranger, ssl: Any) -> None:
-        """Bring a connection as far as its first request."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):  # no handshake; the transport has closed the connection
-            stranger.transport, _ = await loop.connect_accepted_socket(
-                lambda: self._protocol(stranger), connection, ssl=ssl
-            )
+        self._door = Door(bound, self._crowd, self._protocol, ssl)
 
     async def close(self, within: float = 1.0) -> None:
         """Take no more connections, and let those that are open end."""
         if self._server is not None:
             self._server.close()
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.wait([self._accepting])
+        if self._door is not None:
+            self._door.close()
+            await self._door.closed()
         for connection in list(self._state.connections):
             connection.shutdown()
         # Requests under way are answered: until Python 3.12 the server's own wait does not cover connections.

@@ -356,20 +356,20 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-def accept(listener: socket.socket, tls: ssl.SSLContext | None) -> Connection:
-    """Accept a connection that does not wait. Over TCP it must speak TLS. Raises OSError."""
-    plain, _ = listener.accept()
+def accept(listener: socket.socket, tls: ssl.SSLContext | None) -> tuple[Connection, str]:
+    """Accept a connection that does not wait. Return it and its peer's IP address. Over TCP it must speak TLS. Raises OSError."""
+    plain, address = listener.accept()
     try:
         if plain.family == socket.AF_UNIX:
             if peer_user(plain) not in (os.getuid(), 0):
                 raise PermissionError("another user's process")
             plain.setblocking(False)
-            return Connection(plain)
+            return Connection(plain), "127.0.0.1"
         assert tls is not None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setblocking(False)
         notice_silence(plain)
-        return Connection(tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False))
+        return Connection(tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)), str(address[0])
     except BaseException:
         plain.close()
         raise

@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +70,32 @@ def find_hadoop(place: str) -> None:
 def secrets_for(ticket: Mapping[str, Any], certificate: str) -> dict[str, Any]:
     """Fetch the secrets of a ticket from the job's master. Ends the process where the master is away, or knows no such ticket any more."""
     host, port = ticket["address"]
+    end = time.monotonic() + ticket["within"]
+    while not (answer := _answer(host, port, ticket, certificate, end)):
+        time.sleep(random.uniform(0.1, 0.5))
+    secrets = json.loads(answer)
+    if secrets is None:
+        raise SystemExit("trainmaster: somebody has fetched the secrets of this container; who reads the network here?")
+    return dict(secrets)
+
+
+def _answer(host: str, port: int, ticket: Mapping[str, Any], certificate: str, end: float) -> bytes:
+    """Return the master's answer to a ticket; none where the master, which bounds its connections, had no room for this one. Ends the
+    process where nobody listens there, and after the time `end`.
+    """
     try:
         with (
             socket.create_connection((host, port), ticket["within"]) as plain,
             trusting(certificate).wrap_socket(plain) as connection,
         ):
             connection.sendall(f"{ticket['number']}\n".encode())
-            secrets = json.loads(connection.makefile("rb").readline() or b"null")
+            answer, why, is_heard = connection.makefile("rb").readline(), "it closed the connection", True
     except OSError as error:
-        print(f"trainmaster: the job's master is out of reach at {host}:{port}: {error}", file=sys.stderr)
-        raise SystemExit(OUT_OF_REACH) from None
-    if secrets is None:
-        raise SystemExit("trainmaster: somebody has fetched the secrets of this container; who reads the network here?")
-    return dict(secrets)
+        answer, why, is_heard = b"", str(error), not isinstance(error, ConnectionRefusedError)
+    if not answer and not (is_heard and time.monotonic() < end):
+        print(f"trainmaster: the job's master is out of reach at {host}:{port}: {why}", file=sys.stderr)
+        raise SystemExit(OUT_OF_REACH)
+    return answer
 
 
 def client_side_master(application: str, payload: Mapping[str, Any]) -> MasterContainer:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.machine.stimuli import Key
+from trainmaster.host.linux import descriptor_limit
+from trainmaster.host.network.door import Crowd, Door, Stranger, streamed
 from trainmaster.host.network.listening import everywhere
 from trainmaster.runtime.pinned import serving
 
@@ -28,13 +30,16 @@ class Tickets:
     def __init__(self, host: str, certificate: str, key: str) -> None:
         self._host, self._certificate, self._key = host, certificate, key
         self._secrets: dict[str, tuple[Key, Mapping[str, Any]]] = {}  # ticket -> whose it is, and the secrets
-        self._server: asyncio.Server | None = None
+        self._crowd = Crowd(
+            descriptor_limit(), trusted_within=WITHIN
+        )  # nobody stays: a connection is over with its answer
+        self._door: Door | None = None
         self._address: list[Any] = []
 
     async def open(self) -> None:
         """Listen, on a port that the kernel chooses."""
         bound = everywhere()
-        self._server = await asyncio.start_server(self._serve, sock=bound, ssl=serving(self._certificate, self._key))
+        self._door = Door(bound, self._crowd, streamed(self._serve), serving(self._certificate, self._key))
         self._address = [self._host, bound.getsockname()[1]]
 
     def ticket(self, container: Key, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,25 +52,24 @@ class Tickets:
         """Make the ticket of a container that is gone, or never came, worth nothing."""
         self._secrets = {number: entry for number, entry in self._secrets.items() if entry[0] != container}
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, stranger: Stranger, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(WITHIN):
-                number = (await reader.readline()).decode(errors="replace").strip()
-                container, values = self._secrets.pop(number, (("", 0), None))
-                if values is None:
-                    log.warning(
-                        "a ticket was refused that is unknown, or was brought before: %s",
-                        writer.get_extra_info("peername"),
-                    )
-                else:
-                    log.info("%s has its secrets", container[0])
-                writer.write(json.dumps(values).encode() + b"\n")
-                await writer.drain()
+            number = (await reader.readline()).decode(errors="replace").strip()
+            container, values = self._secrets.pop(number, (("", 0), None))
+            if values is None:
+                peer = writer.get_extra_info("peername")
+                log.warning("a ticket was refused that is unknown, or was brought before: %s", peer)
+            else:
+                log.info("%s has its secrets", container[0])
+            writer.write(json.dumps(values).encode() + b"\n")
+            await writer.drain()
         except (OSError, ValueError):
             pass  # the container's side tells
         finally:
             writer.close()
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
+            await self._door.closed()
+        self._crowd.close()
