@@ -396,16 +396,20 @@ def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
     rows = {
         "yarn.resourcemanager.hostname": "rm", "hadoop.security.authentication": security, "hadoop.rpc.protection": protection,
     }  # fmt: skip
-    lines = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
-    (tmp_path / "core-site.xml").write_text(f"<configuration>{lines}</configuration>")
+    properties = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{properties}</configuration>")
     client = YarnClient({}, str(tmp_path))
     client._warn_of_readers({"secrets": {}, "stores": {}})
     client._warn_of_readers(
         {"secrets": {"": {"HF_TOKEN": "x"}, "worker": {"DB": "y"}}, "stores": {"AWS_SECRET_ACCESS_KEY": "z"}}
     )
     names = "AWS_SECRET_ACCESS_KEY, DB, HF_TOKEN"
-    text = f"warning: the secrets {names} and the job's own key may cross the cluster's network unencrypted: {why}\n"
-    assert capsys.readouterr().err == (text if why else "")
+    lines = [
+        *(["the job's token and key"] if security == "kerberos" else []),  # without Kerberos anyone may be anyone
+        f"the secrets {names} and the job's own token and key",
+    ]
+    texts = [f"warning: {whose} may cross the cluster's network unencrypted: {why}\n" for whose in lines]
+    assert capsys.readouterr().err == ("".join(texts) if why else "")
 
 
 def test_a_container_opens_only_the_stores_of_its_role() -> None:

@@ -262,13 +262,21 @@ class YarnClient(OnCluster):
             await withdraw(self.conf, Kerberos(), tokens)
 
     def _warn_of_readers(self, secret: Mapping[str, Any]) -> None:
-        """Warn on stderr where others can read a job's secrets on their way to its containers."""
+        """Warn on stderr where others can read a job's secrets, or its token, on their way to its containers. Without Kerberos, where anyone
+        may be anyone, the token alone is not worth a warning.
+        """
         names = sorted({*secret["stores"], *(name for values in secret["secrets"].values() for name in values)})
-        protection = self.conf.get("hadoop.rpc.protection")
-        if names and not (self._secure and set(rpc_protection(self.conf)) == {"privacy"}):
-            why = f"hadoop.rpc.protection is {protection}" if self._secure else "the cluster has no Kerberos"
-            text = f"the secrets {', '.join(names)} and the job's own key may cross the cluster's network unencrypted: {why}"
-            print(f"warning: {text}", file=sys.stderr, flush=True)
+        if set(rpc_protection(self.conf)) == {"privacy"} if self._secure else not names:
+            return
+        why = (
+            f"hadoop.rpc.protection is {self.conf.get('hadoop.rpc.protection')}"
+            if self._secure
+            else "the cluster has no Kerberos"
+        )
+        whose = (
+            f"the secrets {', '.join(names)} and the job's own token and key" if names else "the job's token and key"
+        )
+        print(f"warning: {whose} may cross the cluster's network unencrypted: {why}", file=sys.stderr, flush=True)
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
         """Fetch tokens for a running job, in the form that its master takes. Raises BadInput where the cluster has no tokens, or we have no
