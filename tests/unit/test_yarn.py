@@ -396,7 +396,9 @@ def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
     rows = {
         "yarn.resourcemanager.hostname": "rm", "hadoop.security.authentication": security, "hadoop.rpc.protection": protection,
     }  # fmt: skip
-    properties = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items())
+    properties = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in rows.items()
+    )
     (tmp_path / "core-site.xml").write_text(f"<configuration>{properties}</configuration>")
     client = YarnClient({}, str(tmp_path))
     client._warn_of_readers({"secrets": {}, "stores": {}})

@@ -262,8 +262,8 @@ class YarnClient(OnCluster):
             await withdraw(self.conf, Kerberos(), tokens)
 
     def _warn_of_readers(self, secret: Mapping[str, Any]) -> None:
-        """Warn on stderr where others can read a job's secrets, or its token, on their way to its containers. Without Kerberos, where anyone
-        may be anyone, the token alone is not worth a warning.
+        """Warn on stderr where others can read a job's secrets, or its token, on their way to its containers. Without Kerberos anyone
+        may be anyone: the token alone is not worth a warning.
         """
         names = sorted({*secret["stores"], *(name for values in secret["secrets"].values() for name in values)})
         if set(rpc_protection(self.conf)) == {"privacy"} if self._secure else not names:
