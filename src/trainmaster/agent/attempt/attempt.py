@@ -42,6 +42,7 @@ from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.reasons import READ_STDIN
+from trainmaster.core.spec.redaction import redact_text
 from trainmaster.core.spec.signals import signal_name, signal_number
 from trainmaster.host.linux import Process
 
@@ -648,7 +649,7 @@ class Attempt:
         stop_fields = self.course.end_fields(None if outcome is None else outcome.well)
         if stop_fields is None:
             return
-        fields = {**self._end_fields(failure, outcome), **stop_fields, "tail": lines}
+        fields = {**self._end_fields(failure, outcome), **stop_fields, "tail": [redact_text(line) for line in lines]}
         if self._watching is not None:
             fields["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:

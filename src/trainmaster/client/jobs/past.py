@@ -74,12 +74,12 @@ class Past:
 
     def events(self, after: int = 0) -> Iterator[Facts]:
         from trainmaster.core.machine.events import decode
+        from trainmaster.core.spec.description import shown_event
         from trainmaster.log.reader import Reader, replay
 
         def known(line: bytes) -> Facts:
             decode(line)  # refuses an event of another major version
-            record: Facts = json.loads(line)
-            return record
+            return shown_event(json.loads(line))
 
         yield from replay(Reader(self.storage, after), known)
 

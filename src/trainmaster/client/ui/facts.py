@@ -22,6 +22,7 @@ from trainmaster.client.ui.threads import fault_words, hand_over, in_thread, str
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.machine.report import all_tasks
+from trainmaster.core.spec.description import shown_event
 from trainmaster.core.states import OVER
 from trainmaster.core.timeline import Timeline
 from trainmaster.log.history.course import events_of
@@ -136,7 +137,7 @@ class Watched:
             for n, _, line in reversed(newest):
                 if n > after:
                     after = n
-                    yield json.loads(line)
+                    yield shown_event(json.loads(line))
             if not follow or over:
                 return
             await self.changed(version, LINGER)

@@ -35,6 +35,11 @@ def description(job: Mapping[str, Any], site: Mapping[str, Any], place: str) -> 
     }
 
 
+def shown_event(record: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as readers see it: the one that has the whole job has it redacted."""
+    return record | {"job": redacted(record["job"])} if isinstance(record.get("job"), Mapping) else record
+
+
 def redacted(job: Mapping[str, Any]) -> Any:
     """Return a job, as plain data, in which secret values are redacted."""
     roles = job.get("roles")

@@ -1,9 +1,10 @@
 """Cover secrets, by the name of a variable and by value.
 
-A variable whose name says so is secret, whatever its value, and so is one whose value is a URL with a password, or with a token in place of
-a user. A name is read word by word, without the numbers that words end with (`is_secret`); `docs/guides/secrets.md` publishes the rule. A
-secret value is redacted wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would hide half of
-every text, and is redacted by name alone.
+A variable whose name says so is secret, whatever its value, and so is one whose value has the form of a secret: a URL with a password, or
+with a token in place of a user; a signature in a URL's query; a token of a service that marks its tokens; a JWT; a private key. A name is
+read word by word, without the numbers that words end with (`is_secret`); `docs/guides/secrets.md` publishes the rule. A secret value is
+redacted wherever it turns up in our own text, if it has `SHORTEST` characters or more: a shorter one would hide half of every text, and is
+redacted by name alone.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any
 
 _SECRET_WORDS = frozenset(
     ["TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSPHRASES", "CREDENTIAL", "CREDENTIALS",
-     "CREDS", "AUTH", "APIKEY", "APIKEYS", "ACCESSKEY", "PRIVATEKEY", "SECRETKEY", "AUTHTOKEN", "ACCESSTOKEN"]
+     "CREDS", "AUTH", "APIKEY", "APIKEYS", "ACCESSKEY", "PRIVATEKEY", "SECRETKEY", "AUTHTOKEN", "ACCESSTOKEN", "PASSCODE",
+     "PASSCODES", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "JWT", "DSN"]
 )  # fmt: skip
 _SECRET_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE")  # of a word: PGPASSWORD
 _SECRET_KEYS = frozenset(
     ["API", "ACCESS", "PRIVATE", "SECRET", "ACCOUNT", "ENCRYPTION", "SIGNING", "MASTER"]
 )  # before KEY, anywhere
 _SECRET_LAST = frozenset(
-    ["PASS", "PWD", "PAT", "KEY", "KEYS"]
-)  # last of several words: DB_PASS, MYSQL_PWD, AZURE_STORAGE_KEY
+    ["PASS", "PWD", "PW", "PAT", "KEY", "KEYS"]
+)  # last of several words: DB_PASS, MYSQL_PWD, DB_PW, AZURE_STORAGE_KEY
 _HARMLESS_KEYS = frozenset(
     ["PUBLIC", "PRIMARY", "FOREIGN", "PARTITION", "SORT", "CACHE", "GROUP", "ROW", "INDEX"]
 )  # before a last KEY
@@ -47,14 +49,42 @@ _SECRETS_IN_URLS = (  # (what stands before it)(the secret)
     ),  # a token for a user: GitHub's, Sentry's
     re.compile(r"(://[^\s/?#@:]*:)([^\s/?#]+)(?=@)"),  # a password, which may hold "@"
 )
+# Tokens of services that mark theirs: (the mark, the rest), as the services document them
+_MARKED = (
+    ("gh[pousr]_", "[A-Za-z0-9]{30,}"), ("github_pat_", r"\w{22,}"), ("glpat-", r"[\w-]{20,}"), ("hf_", "[A-Za-z]{30,}"),
+    ("npm_", "[A-Za-z0-9]{36}"), ("pypi-", r"[\w-]{50,}"), ("xox[abeoprs]-", "[A-Za-z0-9-]{10,}"), ("AIza", r"[\w-]{35}"),
+    ("[sr]k_(?:live|test)_", "[A-Za-z0-9]{16,}"), ("sk-(?:proj|ant|or)-", r"[\w-]{20,}"), ("sk-", "[A-Za-z0-9]{32,}"),
+    (r"ya29\.", r"[\w-]{20,}"), ("A(?:K|S)IA", "[A-Z0-9]{16}(?![A-Za-z0-9])"), (r"SG\.", r"[\w-]{16,}\.[\w-]{16,}"),
+    ("dapi", "[0-9a-f]{32}"), ("eyJ", r"[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"),
+)  # fmt: skip
+_HOOKS = re.compile(
+    r"(https://(?:hooks\.slack\.com/(?:services|workflows)/|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/"
+    r"|[\w.-]+\.webhook\.office\.com/webhookb2/|api\.telegram\.org/bot))([^\s\"']+)"
+)
+_PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(.+?)(?=-----END|\Z)", re.DOTALL)
+# In queries of URLs, connection strings and headers; names beside those that `is_secret` knows.
+_ASSIGNED = re.compile(
+    r"((?<![A-Za-z])(?:sig|signature|x-amz-signature|x-amz-security-token|x-goog-signature|accountkey|sharedaccesskey|sharedaccesssignature"
+    r"|password|pwd|client_secret|access_token|refresh_token|id_token)=)([^\s&;\"']+)",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+)([^\s\"']+)", re.IGNORECASE)
+_FORMS = (
+    *_SECRETS_IN_URLS, _ASSIGNED, _HOOKS, _PRIVATE_KEY, _HEADER,
+    *(re.compile(f"(?<![A-Za-z0-9])({mark})({rest})") for mark, rest in _MARKED),
+)  # fmt: skip
+# An option or a variable of a command line, with its value: --api-key=x, --api-key x, API_KEY=x
+_GIVEN = re.compile(
+    r"((?:(?<=\s)|^)(?:--?([A-Za-z][\w.-]*)(?:=|\s+)|([A-Za-z_]\w*)=))(\"[^\"]*\"|'[^']*'|[^\s;|&-][^\s;|&]*)"
+)
 SHORTEST = 8  # characters of a value that is redacted wherever it stands
 REDACTED = "[redacted]"
 ALL_ROLES = ""  # in place of a role's name: the secrets of every role
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether a variable's value is secret: its name says so, or the value is a URL with a password or token."""
-    if any(pattern.search(value) for pattern in _SECRETS_IN_URLS):
+    """Tell whether a variable's value is secret: its name says so, or the value's form does."""
+    if any(pattern.search(value) for pattern in _FORMS):
         return True
     if "." in name:
         return _HADOOP.search(name) is not None
@@ -98,17 +128,35 @@ def _redacted(data: Any, values: list[str]) -> Any:
     if isinstance(data, str):
         for value in values:
             data = data.replace(value, REDACTED)
-        for pattern in _SECRETS_IN_URLS:
-            data = pattern.sub(lambda url: url[1] + REDACTED, data)
-        return data
+        return redact_text(data)
     if isinstance(data, Mapping):
         return {
             key: REDACTED if _is_secret_value(key, element) else _redacted(element, values)
             for key, element in data.items()
         }
     if isinstance(data, list | tuple):
-        return [_redacted(element, values) for element in data]
+        after_option = [False, *(_is_secret_option(element) for element in data)]
+        return [
+            REDACTED if hides else _redacted(element, values)
+            for hides, element in zip(after_option, data, strict=False)
+        ]
     return data
+
+
+def redact_text(text: str) -> str:
+    """Redact what has the form of a secret in a text, and the values of secret options and variables of a command line."""
+    if len(text) < SHORTEST:
+        return text
+    for pattern in _FORMS:
+        text = pattern.sub(lambda found: found[1] + REDACTED, text)
+    return _GIVEN.sub(lambda given: given[1] + REDACTED if is_secret(given[2] or given[3]) else given[0], text)
+
+
+def _is_secret_option(element: Any) -> bool:
+    """Tell whether the next element of a list is the value of this one: `[--api-key, x]`."""
+    return (
+        isinstance(element, str) and element.startswith("-") and "=" not in element and is_secret(element.lstrip("-"))
+    )
 
 
 def _is_secret_value(key: Any, value: Any) -> bool:

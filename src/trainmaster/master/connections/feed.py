@@ -17,6 +17,7 @@ from trainmaster.core.errors import StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.machine.report import is_placed, is_shown, job_progress, job_state, status
 from trainmaster.core.machine.state import State
+from trainmaster.core.spec.description import shown_event
 from trainmaster.core.states import FINAL
 from trainmaster.log.documents.jobs import known_site, read_job
 from trainmaster.log.output import MASTER, Printed, attempts
@@ -182,7 +183,7 @@ class Feed:
                 reader = Reader(self._host.storage, after)
                 async for record in self._past(reader, first):
                     after = record["n"]
-                    yield record
+                    yield shown_event(record)
                 # Events are nowhere where the log could not be written, or where snapshots cover them and they were dropped.
                 if after + 1 < first and (self._host.over or reader.last >= first):
                     after = first - 1
@@ -191,7 +192,7 @@ class Feed:
             # A slow reader may find, when it comes back, that events which it has not read are in the log alone.
             for n, event in list(itertools.islice(self._recent, max(0, after + 1 - first), None)):
                 after = n
-                yield json.loads(encode(event))
+                yield shown_event(json.loads(encode(event)))
             if not follow or over:
                 return
             async with self._news:
