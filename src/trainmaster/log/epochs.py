@@ -35,8 +35,8 @@ _MOST = 10**9  # no job has had so many masters: somebody else has written such 
 
 def highest(storage: Storage) -> int:
     """Return the highest epoch that was taken; 0 where none was."""
-    taken = numbers_in(entry.name for entry in storage.entries(FOLDER))
-    return max((epoch for epoch in taken if epoch < _MOST), default=0)
+    epochs = numbers_in(entry.name for entry in storage.entries(FOLDER))
+    return max((epoch for epoch in epochs if epoch < _MOST), default=0)
 
 
 def take(storage: Storage) -> int:

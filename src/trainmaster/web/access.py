@@ -268,7 +268,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _path(connection: HTTPConnection) -> str:
-    """Return the path that was asked for. `url.path` is no such thing: Starlette makes it from the Host header too."""
+    """Return the path that was asked for. Starlette makes `url.path` from the Host header too."""
     return quote(connection.scope["path"])
 
 

@@ -148,8 +148,8 @@ def redact_text(text: str) -> str:
     if len(text) < SHORTEST:
         return text
     for pattern in _FORMS:
-        text = pattern.sub(lambda found: found[1] + REDACTED, text)
-    return _GIVEN.sub(lambda given: given[1] + REDACTED if is_secret(given[2] or given[3]) else given[0], text)
+        text = pattern.sub(lambda match: match[1] + REDACTED, text)
+    return _GIVEN.sub(lambda match: match[1] + REDACTED if is_secret(match[2] or match[3]) else match[0], text)
 
 
 def _is_secret_option(element: Any) -> bool:

@@ -273,10 +273,10 @@ class YarnClient(OnCluster):
             if self._secure
             else "the cluster has no Kerberos"
         )
-        whose = (
+        exposed = (
             f"the secrets {', '.join(names)} and the job's own token and key" if names else "the job's token and key"
         )
-        print(f"warning: {whose} may cross the cluster's network unencrypted: {why}", file=sys.stderr, flush=True)
+        print(f"warning: {exposed} may cross the cluster's network unencrypted: {why}", file=sys.stderr, flush=True)
 
     def newer_tokens(self, job: Any) -> dict[str, Any]:
         """Fetch tokens for a running job, in the form that its master takes. Raises BadInput where the cluster has no tokens, or we have no

@@ -128,7 +128,7 @@ class Door:
         return len(self._opening)
 
     def close(self) -> None:
-        """Accept no more, and close the listening socket in the next turn of the loop. What is open is its protocol's, or the crowd's."""
+        """Accept no more, and close the listening socket in the next turn of the loop. Open connections stay."""
         self._accepting.cancel()
 
     async def closed(self) -> None:
