@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trainmaster.core.foreign import printable
 from trainmaster.core.input.leases import OVER
 from trainmaster.core.machine.events import Recorded
 from trainmaster.core.machine.phases import NEW, READING, READY, STAGING
@@ -154,7 +155,7 @@ class Coordination:
 
     def _lock_text(self, place: Place) -> str:
         holder = self._holders.get(place)
-        return f"waits for the lock {place[1]}" + (f", which {holder.task} holds" if holder else "")
+        return f"waits for the lock {printable(place[1], LONGEST)}" + (f", which {holder.task} holds" if holder else "")
 
     def _forget(self, wait: _Wait) -> bool:
         self._waits.get(wait.task, {}).pop(wait.id, None)
@@ -262,7 +263,7 @@ def _barrier_text(state: State, place: Place, waits: list[_Wait]) -> str:
         (member.key, len(arrived.get(member.key, ())), _copies(state, member))
         for member in living if _is_missing(state, member, arrived)
     ]  # fmt: skip
-    return f"waits at the barrier {place[3]}: {attendance(len(living) - len(missing), str(len(living)), missing)}"
+    return f"waits at the barrier {printable(place[3], LONGEST)}: {attendance(len(living) - len(missing), str(len(living)), missing)}"
 
 
 def _checked(row: Any) -> tuple[int, str, str, int, bool, float, int | None]:

@@ -41,7 +41,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.numerals import number_in, numbers_in
+from trainmaster.core.foreign import number_in, numbers_in
 from trainmaster.data.outputs import folder_of
 from trainmaster.data.store.stores import Store, store_for
 from trainmaster.data.store.transfer import CHUNK, Flow, Tell, make_room, retried, safe_path, writing

@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.numerals import numbers_in
+from trainmaster.core.foreign import numbers_in
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import segments
 from trainmaster.log.storage import Storage

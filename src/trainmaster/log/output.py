@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trainmaster.core.numerals import number_in, numbers_in
+from trainmaster.core.foreign import number_in, numbers_in
 
 if TYPE_CHECKING:
     from trainmaster.core.spec.job import Logs

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from trainmaster.core.numerals import NUMERAL
+from trainmaster.core.foreign import NUMERAL
 from trainmaster.core.plain import Plain
 from trainmaster.log.storage import Storage
 

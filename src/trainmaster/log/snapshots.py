@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from trainmaster.core.numerals import NUMERAL
+from trainmaster.core.foreign import NUMERAL
 from trainmaster.log.storage import Storage
 
 FOLDER = "snapshots"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.agent.output.spool import tail
+from trainmaster.core.foreign import printable
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 LARGEST = 1024 * 1024  # bytes of an error file that are read
@@ -52,7 +53,7 @@ class ErrorFiles:
         for path in self._written():
             error = _content(path)
             if isinstance(error, dict) and error.get("is_lasting") is True and isinstance(error.get("message"), str):
-                return str(error["message"])[:_LINE]
+                return printable(str(error["message"]), _LINE)
         return ""
 
     def _written(self) -> list[str]:

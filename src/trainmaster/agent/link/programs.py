@@ -39,6 +39,7 @@ from typing import Any, NamedTuple, TypeAlias
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool, StateMark
 from trainmaster.agent.link.waits import Waits
+from trainmaster.core.foreign import printable
 from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.input.shards import NAMED_BY_PROGRAMS
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
@@ -441,14 +442,14 @@ class _Connection(asyncio.BufferedProtocol):
         for name, figure in figures.items():
             if not _is_number(figure) and not isinstance(figure, str):
                 raise Garbage("a metric is a number")
-            metrics[name[:METRICS]] = figure[:METRICS] if isinstance(figure, str) else figure
+            metrics[printable(name, METRICS)] = figure[:METRICS] if isinstance(figure, str) else figure
         self._programs.on_progress(value, step, metrics)
 
     def _phase(self, frame: dict[str, Any]) -> None:
         name = frame.get("name")
         if name is not None and not isinstance(name, str):
             raise Garbage("a malformed phase")
-        self.phase = None if name is None else name[:256]
+        self.phase = None if name is None else printable(name, 256)
         self._programs.on_phase(self.phase)
 
     def _checkpoint(self, frame: dict[str, Any]) -> None:

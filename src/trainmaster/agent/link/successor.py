@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.core.numerals import number_in
+from trainmaster.core.foreign import number_in
 from trainmaster.host import children
 from trainmaster.host.linux import Process, lives, look
 

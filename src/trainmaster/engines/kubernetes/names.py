@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.core.numerals import number_in
+from trainmaster.core.foreign import number_in
 from trainmaster.engines.kubernetes.pods import keys
 
 # Labels: what a pod is to us. Selectors of the master, of commands and of people use these.

@@ -18,8 +18,8 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.foreign import NUMERAL
 from trainmaster.core.metrics import Store, figures
-from trainmaster.core.numerals import NUMERAL
 from trainmaster.log.storage import Storage
 
 FOLDER = "metrics"

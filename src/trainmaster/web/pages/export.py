@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import attrs
 
 from trainmaster.core.errors import StorageFailed
-from trainmaster.core.numerals import number_in
+from trainmaster.core.foreign import number_in
 from trainmaster.log.output import MASTER, exact
 from trainmaster.web.contract import Facts, Reader
 from trainmaster.web.pages.app import job_pages

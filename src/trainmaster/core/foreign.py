@@ -1,6 +1,7 @@
-"""Read whole numbers from names and texts that somebody else may have written: files in a storage, labels of pods, headers, addresses.
+"""Read whole numbers and short texts that somebody else may have written: names of files in a storage, labels of pods, addresses, phases.
 
-Python reads numbers of any length. One that fits in no counter of ours would fail far from where it was read, each time that it is.
+Python reads numbers of any length. One that fits in no counter of ours would fail far from where it was read, each time that it is. A
+terminal obeys control characters in a text.
 """
 
 from __future__ import annotations
@@ -19,3 +20,8 @@ def number_in(text: str) -> int | None:
 def numbers_in(texts: Iterable[str]) -> list[int]:
     """Return the numbers that some of the texts say, rising."""
     return sorted(number for text in texts if (number := number_in(text)) is not None)
+
+
+def printable(text: str, most: int) -> str:
+    """Return the first `most` characters of a text, without those that a terminal obeys, or that cannot be written."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:most])
