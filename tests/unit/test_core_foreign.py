@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from trainmaster.core.foreign import NUMERAL, number_in, numbers_in, printable
+from trainmaster.core.foreign import NUMERAL, json_in, number_in, numbers_in, printable
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("9" * 15, 10**15 - 1)])
@@ -68,3 +68,9 @@ def test_no_command_writes_what_a_program_would_have_a_terminal_obey(tmp_path: P
     shown += [tm(*arguments) for arguments in (("wait", name), ("status", name), ("list",), ("events", name))]
     assert [text for text in shown if "\x1b]" in text or "\x07" in text] == []
     assert any("cannot" in text for text in shown)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "{", b"\xff", ""])
+def test_what_is_not_json_is_one_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested too deeply|Expecting|invalid start byte"):
+        json_in(text)

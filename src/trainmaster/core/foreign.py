@@ -6,7 +6,9 @@ terminal obeys control characters in a text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 DIGITS = 15  # at most; each such number is whole in a float of JSON's readers too
 NUMERAL = rf"[0-9]{{1,{DIGITS}}}"  # in a regular expression
@@ -20,6 +22,14 @@ def number_in(text: str) -> int | None:
 def numbers_in(texts: Iterable[str]) -> list[int]:
     """Return the numbers that some of the texts say, rising."""
     return sorted(number for text in texts if (number := number_in(text)) is not None)
+
+
+def json_in(text: str | bytes) -> Any:
+    """Return what a text of JSON says. Raises ValueError, for a text that is nested too deeply too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def printable(text: str, most: int) -> str:

@@ -37,6 +37,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import EngineFailed, StorageFailed
+from trainmaster.core.foreign import json_in
 from trainmaster.core.spec.job import Output
 from trainmaster.data.store.stores import Store, remove_empty, store_for
 from trainmaster.data.store.transfer import Flow, Tell, retried, safe_path
@@ -547,7 +548,7 @@ def _switched(store: Store) -> set[str]:
     if content is None:
         return set()
     try:
-        return {_checked_path(path) for path in json.loads(content)}
+        return {_checked_path(path) for path in json_in(content)}
     except (ValueError, TypeError, AttributeError):
         raise damaged(f"{store.url}/{_SWITCH}", content, _REMOVE) from None
 

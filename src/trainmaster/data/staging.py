@@ -20,6 +20,7 @@ import threading
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
+from trainmaster.core.foreign import json_in
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.data.store.stores import Store, store_for
 from trainmaster.data.store.transfer import (
@@ -151,7 +152,7 @@ class _Journal:
             with open(path, "rb") as file:
                 for line in file:
                     try:
-                        name, size, stamp = json.loads(line)
+                        name, size, stamp = json_in(line)
                     except (
                         ValueError,
                         TypeError,

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.foreign import json_in
 
 # File systems whose locks and shared maps are not the machine's own (mountinfo's names).
 REMOTE = frozenset(
@@ -293,7 +294,7 @@ def noted_kill(job: str) -> dict[str, str] | None:
     """
     try:
         content = _live_file(job).read_bytes()
-        noted = json.loads(content) if content else None
+        noted = json_in(content) if content else None
     except OSError:
         return None
     except ValueError:

@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput, StorageFailed
-from trainmaster.core.foreign import numbers_in
+from trainmaster.core.foreign import json_in, numbers_in
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import segments
 from trainmaster.log.storage import Storage
@@ -124,12 +124,12 @@ def _parse_trusted(content: bytes, token: str) -> MasterRecord | None:
     import hmac
 
     try:
-        fields = json.loads(content)
+        fields = json_in(content)
         signature = fields.pop("hmac")
         if not hmac.compare_digest(signature.encode(), _hmac(fields, token).encode()):
             return None
         return MasterRecord(int(fields["epoch"]), tuple(fields["addresses"]), fields.get("data", {}))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.foreign import json_in
 from trainmaster.core.machine.events import Event, decode
 from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.states import ENDING, PENDING, RUNNING
@@ -383,7 +384,7 @@ def _fold_event(known: Headline, event: Event) -> Headline:
 
 def _read_index(storage: Storage) -> dict[str, Headline]:
     try:
-        index: Mapping[str, Any] = json.loads(storage.read(INDEX) or b"{}")
+        index: Mapping[str, Any] = json_in(storage.read(INDEX) or b"{}")
         if index.get("version") != _VERSION:
             return {}
         return {fields["id"]: _checked(Headline(**fields)) for fields in index["jobs"]}

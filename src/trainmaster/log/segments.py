@@ -8,13 +8,12 @@ epoch beyond the number do not count. The highest epoch that has a whole first l
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
 import attrs
 
-from trainmaster.core.foreign import NUMERAL
+from trainmaster.core.foreign import NUMERAL, json_in
 from trainmaster.core.plain import Plain
 from trainmaster.log.storage import Storage
 
@@ -63,8 +62,8 @@ def number(line: bytes) -> int:
     if match := _NUMBER.match(line):  # as our own encoder writes it
         return int(match[1])
     try:
-        n = json.loads(line)["n"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        n = json_in(line)["n"]
+    except (ValueError, TypeError, KeyError):
         return -1
     return n if type(n) is int else -1
 
@@ -74,7 +73,7 @@ def head_of(line: bytes, first: int) -> Head | None:
     if not line.endswith(b"\n") or number(line) != first:
         return None
     try:
-        record = json.loads(line)
+        record = json_in(line)
         return Head(first, {int(epoch): int(n) for epoch, n in (record.get("read") or {}).items()})
     except (ValueError, TypeError, AttributeError):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from trainmaster.core.foreign import NUMERAL
+from trainmaster.core.foreign import NUMERAL, json_in
 from trainmaster.log.storage import Storage
 
 FOLDER = "snapshots"
@@ -65,7 +65,7 @@ def _names(storage: Storage) -> list[_Name]:
 def _sound_state(content: bytes, name: _Name, code: str) -> bytes | None:
     line, _, state = content.partition(b"\n")
     try:
-        header = json.loads(line)
+        header = json_in(line)
         facts = (header["n"], header["epoch"], header["code"], header["size"], header["sha256"])
     except (ValueError, TypeError, KeyError):
         return None

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainmaster.core.decide.limits import COMMIT
 from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.foreign import json_in
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State
@@ -245,7 +246,7 @@ def load_listings(storage: Storage, job: Job) -> dict[str, Listing]:
 
 def _parse_listing(content: bytes, path: str) -> Listing:
     try:
-        prefix, files = json.loads(content)
+        prefix, files = json_in(content)
         return Listing(prefix, tuple(File(path, size, tuple(hosts), *rest) for path, size, hosts, *rest in files))
     except (ValueError, TypeError):
         raise damaged(path, content) from None

@@ -25,6 +25,7 @@ import attrs
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from trainmaster.core.foreign import json_in
 from trainmaster.web.contract import Reader
 from trainmaster.web.headers import HEADERS, sending
 
@@ -57,7 +58,7 @@ class Sessions:
     def read(cls, content: bytes | None, keep: Callable[[bytes], object], now: float) -> Sessions:
         """Return the sessions that were kept; none where nothing was, or what was is damaged: readers sign in again then."""
         try:
-            kept = json.loads(content or b"{}")
+            kept = json_in(content or b"{}")
             users = {
                 str(digest): (str(user), float(at))
                 for digest, (user, at) in kept["users"].items()

@@ -52,7 +52,7 @@ def _newest(place: str) -> dict[str, str] | None:
             version = str(manifest["v"])
             rows = [row for row in manifest["files"] if row["at"] and _is_inside(row["path"]) and _is_inside(row["at"])]
             paths = {row["path"]: os.path.join(os.path.abspath(place), row["at"]) for row in rows}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             faults.append(f"{os.path.join(place, name)} is cut short, or is not a manifest")
             continue
         if version.partition(".")[0] != _MAJOR:

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, TypeAlias
 from trainmaster.agent.input.begun import Mark, open_mark
 from trainmaster.agent.input.leases import AHEAD_MOST, Lease, Pool, StateMark
 from trainmaster.agent.link.waits import Waits
-from trainmaster.core.foreign import printable
+from trainmaster.core.foreign import json_in, printable
 from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.input.shards import NAMED_BY_PROGRAMS
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
@@ -391,8 +391,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _frame(self, line: bytes) -> None:
         try:
-            frame = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            frame = json_in(line)
+        except ValueError as error:
             raise Garbage(f"not JSON: {error}") from None
         if not isinstance(frame, dict):
             raise Garbage("not a JSON object")

@@ -14,6 +14,7 @@ import attrs
 from trainmaster.client.jobs.past import Facts
 from trainmaster.client.watch.disconnected import Disconnected
 from trainmaster.core.errors import BadInput, EngineFailed, NotFound, TrainmasterError
+from trainmaster.core.foreign import json_in
 
 if TYPE_CHECKING:
     from trainmaster.core.metrics import Series
@@ -137,7 +138,7 @@ def _gone(job: str, error: BaseException) -> Disconnected:
 def _refused(job: str, response: http.client.HTTPResponse) -> TrainmasterError:
     content = response.read(64 * 1024)
     try:
-        detail = str(json.loads(content)["error"])
+        detail = str(json_in(content)["error"])
     except (ValueError, KeyError, TypeError):
         detail = f"{response.status} {response.reason}"
     if response.status == 404:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.core.foreign import json_in
 from trainmaster.data.feed.answers import Answers
 from trainmaster.data.feed.ring import ALIGNMENT, PARTS, READER, Answer, Ring
 from trainmaster.runtime.feed.channel import MESSAGE_LIMIT, PROTOCOL
@@ -161,7 +162,7 @@ class Owner:
                 if not content:
                     self._drop(connection)
                     break
-                message = json.loads(content)
+                message = json_in(content)
                 if descriptors:
                     self._take_answer(connection, message, descriptors[0])
                 else:

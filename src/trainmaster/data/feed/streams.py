@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from trainmaster.core.foreign import json_in
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.data.feed.owner import Owner
 from trainmaster.host.linux import descriptor_limit
@@ -62,7 +63,7 @@ class Streams:
 
     async def _serve(self, stranger: Stranger, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            greeting = json.loads(await reader.readline())
+            greeting = json_in(await reader.readline())
             if (owner := self._owner(greeting, writer)) is not None and len(self._writers) < MOST:
                 stranger.trust()
                 self._writers.add(writer)
@@ -70,7 +71,7 @@ class Streams:
                 await self._converse(owner, reader, writer)
         except (OSError, asyncio.IncompleteReadError):  # the feeder comes again
             pass
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("a feeder's stream sent a wrong message, and was closed: %s", error)
         finally:
             self._writers.discard(writer)
@@ -95,7 +96,7 @@ class Streams:
         feeder, size = owner.admit(sending.send, writer.transport.abort), 0
         try:
             while line := await reader.readline():
-                message = json.loads(line)
+                message = json_in(line)
                 if message["op"] == "reserve":
                     size = int(message["size"])
                 elif message["op"] == "written":

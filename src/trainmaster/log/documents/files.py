@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.foreign import json_in
 from trainmaster.log.storage import Damaged, LocalStorage
 
 _MEND = "bring it back from a copy"
@@ -27,8 +28,8 @@ def damaged(path: str, content: bytes, mend: str = "") -> Damaged:
 def parse(content: bytes, path: str, mend: str = "") -> dict[str, Any]:
     """Return the document in `content`, which was read at `path`. Raises Damaged."""
     try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError):
+        fields = json_in(content)
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise damaged(path, content, mend)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import StorageFailed
+from trainmaster.core.foreign import json_in
 from trainmaster.host.places import CERTIFICATE_FILE, JOB_FILE, SITE_FILE, TOKEN_FILE
 from trainmaster.log.documents.files import damaged, read
 from trainmaster.log.reader import Reader, replay
@@ -82,7 +83,7 @@ def check_whole(directory: str | Path) -> None:
     for path in sorted(Path(directory, INPUTS).glob("*.json")):
         content = path.read_bytes()
         try:
-            json.loads(content)
+            json_in(content)
         except ValueError:
             raise damaged(str(path), content, _mend(directory)) from None
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.foreign import NUMERAL
+from trainmaster.core.foreign import NUMERAL, json_in
 from trainmaster.core.metrics import Store, figures
 from trainmaster.log.storage import Storage
 
@@ -93,14 +93,14 @@ def files(storage: Storage) -> list[File]:
 def _take(store: Store, file: File, content: bytes) -> None:
     for line in content.splitlines():
         try:
-            entry = json.loads(line)
+            entry = json_in(line)
             if not isinstance(entry, dict):
                 raise ValueError("not an object")
             if "version" in entry and str(entry["version"]).split(".")[0] != _MAJOR:
                 log.warning("%s is of version %s, and %s.x is read here", file.path, entry["version"], _MAJOR)
                 return
             _take_entry(store, entry)
-        except (ValueError, TypeError, KeyError, RecursionError, zlib.error):
+        except (ValueError, TypeError, KeyError, zlib.error):
             continue  # cut short or damaged
 
 

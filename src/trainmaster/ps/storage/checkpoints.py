@@ -320,7 +320,7 @@ def _read_manifest(folder: str, name: str) -> Manifest:
         raise
     except OSError as error:
         fault = f"{path}: {error.strerror}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         fault = f"{path} is damaged: it is {'cut short, or overwritten' if os.path.getsize(path) else 'empty'}"
     return Manifest(int(os.path.basename(folder).removeprefix("version-")), -1, servers, folder, (), fault)
 

@@ -96,5 +96,5 @@ def _owner(lock: int) -> tuple[str, bool]:
         return f"{owner['task']} of job {owner['job']} ({where})" if owner[
             "job"
         ] else f"another server ({where})", False
-    except (ValueError, KeyError, TypeError):  # it has just begun, and is about to write this
+    except (ValueError, KeyError, TypeError, RecursionError):  # it has just begun, and is about to write this
         return "another server", False

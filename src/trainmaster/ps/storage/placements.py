@@ -40,7 +40,7 @@ def present_servers(directory: str, index: int, job: str, told_servers: int) -> 
             noted = json.load(file)
         if (noted["job"], noted["told"]) == (job, told_servers):
             return int(noted["servers"]) or min(told_servers, index)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # nothing is noted
     return told_servers
 

@@ -72,7 +72,7 @@ def headers(place: Place, tell: Callable[[str], None] = lambda fault: None) -> I
                     f"{name}.bin {'is missing' if size is None else f'has {size:,} bytes'}, of {header['size']:,}"
                 )
             check_version(header)
-        except (ValueError, KeyError, TypeError) as error:  # a manifest that was cut short, for one
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # a manifest that was cut short, for one
             tell(f"{name}.json is passed over: {error}")
             continue
         yield header

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainmaster.core.errors import EngineFailed, NotFound
+from trainmaster.core.foreign import json_in
 from trainmaster.core.input.feed_tokens import is_of_feed
 from trainmaster.web.contract import LIVE, Acts, Facts, Jobs, Unknown
 from trainmaster.web.rest.call import Call
@@ -121,8 +121,8 @@ async def _body(model: type[Any], request: Request) -> Any:
     if not data and model is dict:
         raise Refusal(HTTPStatus.BAD_REQUEST, "the body is missing")
     try:
-        value = json.loads(data or b"{}")
-    except (ValueError, RecursionError) as error:
+        value = json_in(data or b"{}")
+    except ValueError as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, "the body is not JSON") from error
     if not isinstance(value, dict):
         raise Refusal(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
