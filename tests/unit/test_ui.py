@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -393,6 +394,17 @@ def test_a_team_is_not_served_carelessly(options: list[str], problem: str, tmp_p
     command = [option.replace("TOKENS", str(tmp_path / "tokens")) for option in options]
     done = subprocess.run([*TM, "ui", *command], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
+
+
+def test_tokens_that_every_user_can_read_are_refused() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        tokens = Path(folder, "tokens")
+        tokens.write_text("ada 0123456789abcdef\n")
+        tokens.chmod(0o644)
+        command = [*TM, "ui", "--listen", "127.0.0.1:18472", "--tokens", str(tokens)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, f"chmod 600 {tokens}" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_place_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:

@@ -322,3 +322,11 @@ def hold_runtime_dir() -> int:
     descriptor = os.open(runtime_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_SH)  # a cleaner that works in it now leaves soon
     return descriptor
+
+
+def others_can_read(path: str) -> bool:
+    """Tell whether users other than its owner and group can read a file, by the modes of it and the folders above. Raises OSError."""
+    file = Path(path).resolve()
+    return bool(file.stat().st_mode & stat.S_IROTH) and all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in file.parents
+    )

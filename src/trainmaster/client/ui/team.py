@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.host.places import others_can_read
 
 if TYPE_CHECKING:
     from trainmaster.web.access import ProxyHeader, Tokens
@@ -67,6 +68,8 @@ def listening(
         )
     if certificate:
         _check_certificate(certificate, key)
+        if others_can_read(key):
+            raise _refused(f"every user of this machine can read the certificate's key: {key}", f"chmod 600 {key}")
     header = ProxyHeader(user_header.lower(), [_address(proxy) for proxy in proxies]) if user_header else None
     return Listening(host, int(number), certificate, key, read_tokens(tokens) if tokens else None, header)
 
@@ -79,6 +82,8 @@ def read_tokens(path: str) -> Tokens:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise _refused(f"the tokens cannot be read: {path}: {error}", "see docs: how to serve a team") from error
+    if others_can_read(path):
+        raise _refused(f"every user of this machine can read the tokens: {path}", f"chmod 600 {path}")
     users: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         words = line.split()
