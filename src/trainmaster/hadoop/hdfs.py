@@ -31,6 +31,7 @@ DATANODE_PROTOCOL = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
 
 class Namenode(Stub):
     get_file_info = Rpc(h.GetFileInfoRequestProto, h.GetFileInfoResponseProto)
+    mkdirs = Rpc(h.MkdirsRequestProto, h.MkdirsResponseProto)
     get_block_locations = Rpc(h.GetBlockLocationsRequestProto, h.GetBlockLocationsResponseProto)
     get_server_defaults = Rpc(h.GetServerDefaultsRequestProto, h.GetServerDefaultsResponseProto)
     get_data_encryption_key = Rpc(h.GetDataEncryptionKeyRequestProto, h.GetDataEncryptionKeyResponseProto)

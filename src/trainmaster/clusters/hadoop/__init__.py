@@ -16,10 +16,11 @@ cluster: `up` and `down` hold a lock.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainmaster.clusters import daemons, ports, records
@@ -29,6 +30,11 @@ from trainmaster.clusters.hadoop.cluster import KIND, NAMENODE, Cluster, Daemon
 from trainmaster.clusters.hadoop.settings import Settings
 from trainmaster.clusters.records import alone, folder_of
 from trainmaster.core.errors import EngineFailed
+from trainmaster.hadoop.conf import load
+from trainmaster.hadoop.errors import HadoopError
+from trainmaster.hadoop.hdfs import Namenode
+from trainmaster.hadoop.proto import hdfs_pb2
+from trainmaster.hadoop.security.auth import Simple
 
 __all__ = ["Cluster", "Daemon", "Settings", "clusters", "down", "find", "folder_of", "up"]
 
@@ -172,7 +178,7 @@ def _furnish(cluster: Cluster) -> None:
     if cluster.settings.kerberos:
         _furnish_as_superuser(cluster)
     else:
-        pages.make_folders(port_of["namenode.http"], user)
+        _make_folders(cluster, {"/tmp": 0o1777, "/tmp/logs": 0o1777, f"/user/{user}": 0o755})
     if labels := cluster.settings.labels:
         pages.set_labels(
             port_of[f"{cluster.active or 'resourcemanager'}.http"],
@@ -180,8 +186,27 @@ def _furnish(cluster: Cluster) -> None:
         )
 
 
+def _make_folders(cluster: Cluster, folders: Mapping[str, int]) -> None:
+    """Make directories in HDFS, with their modes, as its superuser."""
+
+    async def make() -> None:
+        async with Namenode.of(load(cluster.conf_dir), Simple(cluster.place.user)) as namenode:
+            for path, mode in folders.items():
+                permission = hdfs_pb2.FsPermissionProto(perm=mode)
+                await namenode.mkdirs(
+                    hdfs_pb2.MkdirsRequestProto(src=path, masked=permission, unmasked=permission, createParent=True)
+                )
+
+    try:
+        asyncio.run(make())
+    except HadoopError as error:
+        raise EngineFailed(
+            f"the first directories could not be made in HDFS: {error.message}", anchor="cluster-failed"
+        ) from error
+
+
 def _furnish_as_superuser(cluster: Cluster) -> None:
-    """Make the directories in HDFS by Hadoop's own shell: WebHDFS would need Kerberos over HTTP."""
+    """Make the directories in HDFS by Hadoop's own shell, which logs in by Kerberos."""
     tickets = f"FILE:{kerberos.place(cluster.folder)}/hdfs.tickets"
     kerberos.take_ticket(cluster.folder, "hdfs", tickets)
     folders = ["/tmp/logs", "/user"]  # for everybody; users make their own homes

@@ -120,6 +120,7 @@ def _hdfs(place: Place, settings: Settings) -> Properties:
         "dfs.datanode.ipc.address": place.local("datanode.ipc"),
         "dfs.datanode.hostname": node_address(1),  # for locality, blocks are on node 1
         "dfs.namenode.datanode.registration.ip-hostname-check": False,  # such addresses have no names
+        "dfs.webhdfs.enabled": False,  # as with YARN's submissions, pages of the web could write
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.delegation.token.renew-interval": _ms(settings.token_renewal),
         "dfs.namenode.delegation.token.max-lifetime": _ms(settings.token_life),
@@ -153,6 +154,7 @@ def _resource_manager(place: Place, settings: Settings) -> Properties:
         f"{RM}hostname": "localhost",
         **_addresses(place, "resourcemanager", ""),
         f"{RM}scheduler.class": _SCHEDULER,
+        "yarn.webapp.enable-rest-app-submissions": False,  # a page of the web that a browser takes for ours (DNS rebinding) could submit
         f"{RM}nodemanagers.heartbeat-interval-ms": 200,  # 1000 is usual; everything gets faster
         f"{RM}recovery.enabled": True,
         f"{RM}work-preserving-recovery.enabled": True,

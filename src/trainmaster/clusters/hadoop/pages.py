@@ -1,4 +1,4 @@
-"""Requests to a cluster's own web pages: they tell whether it is ready, and set its nodes' labels and first directories.
+"""Requests to a cluster's own web pages: they tell whether it is ready, and set its nodes' labels.
 
 All requests go to this machine, so no proxy is ever in between.
 """
@@ -26,9 +26,9 @@ def ask(port: int, path: str, body: Mapping[str, object] | None = None, method: 
         return None
 
 
-def tell(port: int, path: str, body: Mapping[str, object] | None = None, method: str = "POST") -> None:
+def tell(port: int, path: str, body: Mapping[str, object]) -> None:
     """Make a change by a request. Raises EngineFailed where it does not succeed."""
-    status, text = _request(port, path, body, method, _CHANGE_PATIENCE)
+    status, text = _request(port, path, body, "POST", _CHANGE_PATIENCE)
     if status not in (200, 201):
         raise EngineFailed(f"localhost:{port}{path} answered {status}: {text[:300]}", anchor="cluster-failed")
 
@@ -78,9 +78,3 @@ def set_labels(port: int, labels: Mapping[str, str]) -> None:
     tell(port, f"{_LABELS}/add-node-labels", {"nodeLabelInfo": names})
     mapping = [{"nodeId": node, "labels": [label]} for node, label in labels.items()]
     tell(port, f"{_LABELS}/replace-node-to-labels", {"nodeToLabels": mapping})
-
-
-def make_folders(port: int, user: str) -> None:
-    """Make the directories that everybody expects in HDFS, as its superuser over WebHDFS."""
-    for folder, mode in (("/tmp", "1777"), ("/tmp/logs", "1777"), (f"/user/{user}", "755")):
-        tell(port, f"/webhdfs/v1{folder}?op=MKDIRS&permission={mode}&user.name={user}", method="PUT")

@@ -15,6 +15,7 @@ worker, and with it the cluster's mark (see `clusters.daemons`), so they end wit
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import time
 import urllib.request
@@ -140,6 +141,8 @@ class Cluster:
         shutil.rmtree(self.folder / "recovery", ignore_errors=True)
         properties: dict[str, object] = {
             "spark.master": self.url,
+            "spark.authenticate": "true",  # else every user of this machine could run anything as ours
+            "spark.authenticate.secret": secrets.token_hex(32),
             "spark.master.rest.enabled": "false",  # on by default in Spark 4; whoever reaches it can run anything
             "spark.worker.timeout": max(1, round(self.settings.node_expiry)),
             "spark.deploy.recoveryMode": "FILESYSTEM",
@@ -155,7 +158,10 @@ class Cluster:
             properties[f"spark.worker.resource.{resource}.discoveryScript"] = script
         properties |= self.settings.properties
         lines = [f"{name} {value}\n" for name, value in properties.items()]
-        (self.conf_dir / "spark-defaults.conf").write_text("".join(lines))
+        defaults = self.conf_dir / "spark-defaults.conf"
+        defaults.unlink(missing_ok=True)
+        defaults.touch(0o600)
+        defaults.write_text("".join(lines))
         (self.conf_dir / "log4j2.properties").write_text(_LOG4J)
 
     def wait_ready(self, limit: float = READY) -> None:

@@ -16,7 +16,7 @@ _sym_db = _symbol_database.Default()
 from trainmaster.hadoop.proto import security_pb2 as trainmaster_dot_hadoop_dot_proto_dot_security__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trainmaster/hadoop/proto/hdfs.proto\x12\x17trainmaster.hadoop.hdfs\x1a\'trainmaster/hadoop/proto/security.proto\"!\n\x11\x46sPermissionProto\x12\x0c\n\x04perm\x18\x01 \x02(\r\"c\n\x12\x45xtendedBlockProto\x12\x0e\n\x06poolId\x18\x01 \x02(\t\x12\x0f\n\x07\x62lockId\x18\x02 \x02(\x04\x12\x17\n\x0fgenerationStamp\x18\x03 \x02(\x04\x12\x13\n\x08numBytes\x18\x04 \x01(\x04:\x01\x30\"\x99\x01\n\x0f\x44\x61tanodeIDProto\x12\x0e\n\x06ipAddr\x18\x01 \x02(\t\x12\x10\n\x08hostName\x18\x02 \x02(\t\x12\x14\n\x0c\x64\x61tanodeUuid\x18\x03 \x02(\t\x12\x10\n\x08xferPort\x18\x04 \x02(\r\x12\x10\n\x08infoPort\x18\x05 \x02(\r\x12\x0f\n\x07ipcPort\x18\x06 \x02(\r\x12\x19\n\x0einfoSecurePort\x18\x07 \x01(\r:\x01\x30\"\xe6\x02\n\x11\x44\x61tanodeInfoProto\x12\x34\n\x02id\x18\x01 \x02(\x0b\x32(.trainmaster.hadoop.hdfs.DatanodeIDProto\x12\x13\n\x08\x63\x61pacity\x18\x02 \x01(\x04:\x01\x30\x12\x12\n\x07\x64\x66sUsed\x18\x03 \x01(\x04:\x01\x30\x12\x14\n\tremaining\x18\x04 \x01(\x04:\x01\x30\x12\x10\n\x08location\x18\x08 \x01(\t\x12Q\n\nadminState\x18\n \x01(\x0e\x32\x35.trainmaster.hadoop.hdfs.DatanodeInfoProto.AdminState:\x06NORMAL\"w\n\nAdminState\x12\n\n\x06NORMAL\x10\x00\x12\x1b\n\x17\x44\x45\x43OMMISSION_INPROGRESS\x10\x01\x12\x12\n\x0e\x44\x45\x43OMMISSIONED\x10\x02\x12\x18\n\x14\x45NTERING_MAINTENANCE\x10\x03\x12\x12\n\x0eIN_MAINTENANCE\x10\x04\"\xcc\x02\n\x11LocatedBlockProto\x12\x36\n\x01\x62\x18\x01 \x02(\x0b\x32+.trainmaster.hadoop.hdfs.ExtendedBlockProto\x12\x0e\n\x06offset\x18\x02 \x02(\x04\x12\x38\n\x04locs\x18\x03 \x03(\x0b\x32*.trainmaster.hadoop.hdfs.DatanodeInfoProto\x12\x0f\n\x07\x63orrupt\x18\x04 \x02(\x08\x12\x39\n\nblockToken\x18\x05 \x02(\x0b\x32%.trainmaster.hadoop.common.TokenProto\x12\x14\n\x08isCached\x18\x06 \x03(\x08\x42\x02\x10\x01\x12?\n\x0cstorageTypes\x18\x07 \x03(\x0e\x32).trainmaster.hadoop.hdfs.StorageTypeProto\x12\x12\n\nstorageIDs\x18\x08 \x03(\t\"\xdb\x01\n\x12LocatedBlocksProto\x12\x12\n\nfileLength\x18\x01 \x02(\x04\x12:\n\x06\x62locks\x18\x02 \x03(\x0b\x32*.trainmaster.hadoop.hdfs.LocatedBlockProto\x12\x19\n\x11underConstruction\x18\x03 \x02(\x08\x12=\n\tlastBlock\x18\x04 \x01(\x0b\x32*.trainmaster.hadoop.hdfs.LocatedBlockProto\x12\x1b\n\x13isLastBlockComplete\x18\x05 \x02(\x08\"\xd7\x03\n\x13HdfsFileStatusProto\x12G\n\x08\x66ileType\x18\x01 \x02(\x0e\x32\x35.trainmaster.hadoop.hdfs.HdfsFileStatusProto.FileType\x12\x0c\n\x04path\x18\x02 \x02(\x0c\x12\x0e\n\x06length\x18\x03 \x02(\x04\x12>\n\npermission\x18\x04 \x02(\x0b\x32*.trainmaster.hadoop.hdfs.FsPermissionProto\x12\r\n\x05owner\x18\x05 \x02(\t\x12\r\n\x05group\x18\x06 \x02(\t\x12\x19\n\x11modification_time\x18\x07 \x02(\x04\x12\x13\n\x0b\x61\x63\x63\x65ss_time\x18\x08 \x02(\x04\x12\x0f\n\x07symlink\x18\t \x01(\x0c\x12\x1c\n\x11\x62lock_replication\x18\n \x01(\r:\x01\x30\x12\x14\n\tblocksize\x18\x0b \x01(\x04:\x01\x30\x12>\n\tlocations\x18\x0c \x01(\x0b\x32+.trainmaster.hadoop.hdfs.LocatedBlocksProto\x12\x11\n\x06\x66ileId\x18\r \x01(\x04:\x01\x30\"3\n\x08\x46ileType\x12\n\n\x06IS_DIR\x10\x01\x12\x0b\n\x07IS_FILE\x10\x02\x12\x0e\n\nIS_SYMLINK\x10\x03\"\xb2\x02\n\x15\x46sServerDefaultsProto\x12\x11\n\tblockSize\x18\x01 \x02(\x04\x12\x18\n\x10\x62ytesPerChecksum\x18\x02 \x02(\r\x12\x17\n\x0fwritePacketSize\x18\x03 \x02(\r\x12\x13\n\x0breplication\x18\x04 \x02(\r\x12\x16\n\x0e\x66ileBufferSize\x18\x05 \x02(\r\x12\"\n\x13\x65ncryptDataTransfer\x18\x06 \x01(\x08:\x05\x66\x61lse\x12\x18\n\rtrashInterval\x18\x07 \x01(\x04:\x01\x30\x12P\n\x0c\x63hecksumType\x18\x08 \x01(\x0e\x32*.trainmaster.hadoop.hdfs.ChecksumTypeProto:\x0e\x43HECKSUM_CRC32\x12\x16\n\x0ekeyProviderUri\x18\t \x01(\t\"&\n\x17GetFileInfoRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\"T\n\x18GetFileInfoResponseProto\x12\x38\n\x02\x66s\x18\x01 \x01(\x0b\x32,.trainmaster.hadoop.hdfs.HdfsFileStatusProto\"L\n\x1dGetBlockLocationsRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\x12\x0e\n\x06offset\x18\x02 \x02(\x04\x12\x0e\n\x06length\x18\x03 \x02(\x04\"`\n\x1eGetBlockLocationsResponseProto\x12>\n\tlocations\x18\x01 \x01(\x0b\x32+.trainmaster.hadoop.hdfs.LocatedBlocksProto\"\x1f\n\x1dGetServerDefaultsRequestProto\"h\n\x1eGetServerDefaultsResponseProto\x12\x46\n\x0eserverDefaults\x18\x01 \x02(\x0b\x32..trainmaster.hadoop.hdfs.FsServerDefaultsProto\"\x93\x01\n\x16\x44\x61taEncryptionKeyProto\x12\r\n\x05keyId\x18\x01 \x02(\r\x12\x13\n\x0b\x62lockPoolId\x18\x02 \x02(\t\x12\r\n\x05nonce\x18\x03 \x02(\x0c\x12\x15\n\rencryptionKey\x18\x04 \x02(\x0c\x12\x12\n\nexpiryDate\x18\x05 \x02(\x04\x12\x1b\n\x13\x65ncryptionAlgorithm\x18\x06 \x01(\t\"\"\n GetDataEncryptionKeyRequestProto\"o\n!GetDataEncryptionKeyResponseProto\x12J\n\x11\x64\x61taEncryptionKey\x18\x01 \x01(\x0b\x32/.trainmaster.hadoop.hdfs.DataEncryptionKeyProto\"o\n\x17SetSafeModeRequestProto\x12<\n\x06\x61\x63tion\x18\x01 \x02(\x0e\x32,.trainmaster.hadoop.hdfs.SafeModeActionProto\x12\x16\n\x07\x63hecked\x18\x02 \x01(\x08:\x05\x66\x61lse\"*\n\x18SetSafeModeResponseProto\x12\x0e\n\x06result\x18\x01 \x02(\x08\";\n\x18RecoverLeaseRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\x12\x12\n\nclientName\x18\x02 \x02(\t\"+\n\x19RecoverLeaseResponseProto\x12\x0e\n\x06result\x18\x01 \x02(\x08\"a\n#GetReplicaVisibleLengthRequestProto\x12:\n\x05\x62lock\x18\x01 \x02(\x0b\x32+.trainmaster.hadoop.hdfs.ExtendedBlockProto\"6\n$GetReplicaVisibleLengthResponseProto\x12\x0e\n\x06length\x18\x01 \x02(\x04*Z\n\x10StorageTypeProto\x12\x08\n\x04\x44ISK\x10\x01\x12\x07\n\x03SSD\x10\x02\x12\x0b\n\x07\x41RCHIVE\x10\x03\x12\x0c\n\x08RAM_DISK\x10\x04\x12\x0c\n\x08PROVIDED\x10\x05\x12\n\n\x06NVDIMM\x10\x06*O\n\x11\x43hecksumTypeProto\x12\x11\n\rCHECKSUM_NULL\x10\x00\x12\x12\n\x0e\x43HECKSUM_CRC32\x10\x01\x12\x13\n\x0f\x43HECKSUM_CRC32C\x10\x02*h\n\x13SafeModeActionProto\x12\x12\n\x0eSAFEMODE_LEAVE\x10\x01\x12\x12\n\x0eSAFEMODE_ENTER\x10\x02\x12\x10\n\x0cSAFEMODE_GET\x10\x03\x12\x17\n\x13SAFEMODE_FORCE_EXIT\x10\x04')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#trainmaster/hadoop/proto/hdfs.proto\x12\x17trainmaster.hadoop.hdfs\x1a\'trainmaster/hadoop/proto/security.proto\"!\n\x11\x46sPermissionProto\x12\x0c\n\x04perm\x18\x01 \x02(\r\"c\n\x12\x45xtendedBlockProto\x12\x0e\n\x06poolId\x18\x01 \x02(\t\x12\x0f\n\x07\x62lockId\x18\x02 \x02(\x04\x12\x17\n\x0fgenerationStamp\x18\x03 \x02(\x04\x12\x13\n\x08numBytes\x18\x04 \x01(\x04:\x01\x30\"\x99\x01\n\x0f\x44\x61tanodeIDProto\x12\x0e\n\x06ipAddr\x18\x01 \x02(\t\x12\x10\n\x08hostName\x18\x02 \x02(\t\x12\x14\n\x0c\x64\x61tanodeUuid\x18\x03 \x02(\t\x12\x10\n\x08xferPort\x18\x04 \x02(\r\x12\x10\n\x08infoPort\x18\x05 \x02(\r\x12\x0f\n\x07ipcPort\x18\x06 \x02(\r\x12\x19\n\x0einfoSecurePort\x18\x07 \x01(\r:\x01\x30\"\xe6\x02\n\x11\x44\x61tanodeInfoProto\x12\x34\n\x02id\x18\x01 \x02(\x0b\x32(.trainmaster.hadoop.hdfs.DatanodeIDProto\x12\x13\n\x08\x63\x61pacity\x18\x02 \x01(\x04:\x01\x30\x12\x12\n\x07\x64\x66sUsed\x18\x03 \x01(\x04:\x01\x30\x12\x14\n\tremaining\x18\x04 \x01(\x04:\x01\x30\x12\x10\n\x08location\x18\x08 \x01(\t\x12Q\n\nadminState\x18\n \x01(\x0e\x32\x35.trainmaster.hadoop.hdfs.DatanodeInfoProto.AdminState:\x06NORMAL\"w\n\nAdminState\x12\n\n\x06NORMAL\x10\x00\x12\x1b\n\x17\x44\x45\x43OMMISSION_INPROGRESS\x10\x01\x12\x12\n\x0e\x44\x45\x43OMMISSIONED\x10\x02\x12\x18\n\x14\x45NTERING_MAINTENANCE\x10\x03\x12\x12\n\x0eIN_MAINTENANCE\x10\x04\"\xcc\x02\n\x11LocatedBlockProto\x12\x36\n\x01\x62\x18\x01 \x02(\x0b\x32+.trainmaster.hadoop.hdfs.ExtendedBlockProto\x12\x0e\n\x06offset\x18\x02 \x02(\x04\x12\x38\n\x04locs\x18\x03 \x03(\x0b\x32*.trainmaster.hadoop.hdfs.DatanodeInfoProto\x12\x0f\n\x07\x63orrupt\x18\x04 \x02(\x08\x12\x39\n\nblockToken\x18\x05 \x02(\x0b\x32%.trainmaster.hadoop.common.TokenProto\x12\x14\n\x08isCached\x18\x06 \x03(\x08\x42\x02\x10\x01\x12?\n\x0cstorageTypes\x18\x07 \x03(\x0e\x32).trainmaster.hadoop.hdfs.StorageTypeProto\x12\x12\n\nstorageIDs\x18\x08 \x03(\t\"\xdb\x01\n\x12LocatedBlocksProto\x12\x12\n\nfileLength\x18\x01 \x02(\x04\x12:\n\x06\x62locks\x18\x02 \x03(\x0b\x32*.trainmaster.hadoop.hdfs.LocatedBlockProto\x12\x19\n\x11underConstruction\x18\x03 \x02(\x08\x12=\n\tlastBlock\x18\x04 \x01(\x0b\x32*.trainmaster.hadoop.hdfs.LocatedBlockProto\x12\x1b\n\x13isLastBlockComplete\x18\x05 \x02(\x08\"\xd7\x03\n\x13HdfsFileStatusProto\x12G\n\x08\x66ileType\x18\x01 \x02(\x0e\x32\x35.trainmaster.hadoop.hdfs.HdfsFileStatusProto.FileType\x12\x0c\n\x04path\x18\x02 \x02(\x0c\x12\x0e\n\x06length\x18\x03 \x02(\x04\x12>\n\npermission\x18\x04 \x02(\x0b\x32*.trainmaster.hadoop.hdfs.FsPermissionProto\x12\r\n\x05owner\x18\x05 \x02(\t\x12\r\n\x05group\x18\x06 \x02(\t\x12\x19\n\x11modification_time\x18\x07 \x02(\x04\x12\x13\n\x0b\x61\x63\x63\x65ss_time\x18\x08 \x02(\x04\x12\x0f\n\x07symlink\x18\t \x01(\x0c\x12\x1c\n\x11\x62lock_replication\x18\n \x01(\r:\x01\x30\x12\x14\n\tblocksize\x18\x0b \x01(\x04:\x01\x30\x12>\n\tlocations\x18\x0c \x01(\x0b\x32+.trainmaster.hadoop.hdfs.LocatedBlocksProto\x12\x11\n\x06\x66ileId\x18\r \x01(\x04:\x01\x30\"3\n\x08\x46ileType\x12\n\n\x06IS_DIR\x10\x01\x12\x0b\n\x07IS_FILE\x10\x02\x12\x0e\n\nIS_SYMLINK\x10\x03\"\xb2\x02\n\x15\x46sServerDefaultsProto\x12\x11\n\tblockSize\x18\x01 \x02(\x04\x12\x18\n\x10\x62ytesPerChecksum\x18\x02 \x02(\r\x12\x17\n\x0fwritePacketSize\x18\x03 \x02(\r\x12\x13\n\x0breplication\x18\x04 \x02(\r\x12\x16\n\x0e\x66ileBufferSize\x18\x05 \x02(\r\x12\"\n\x13\x65ncryptDataTransfer\x18\x06 \x01(\x08:\x05\x66\x61lse\x12\x18\n\rtrashInterval\x18\x07 \x01(\x04:\x01\x30\x12P\n\x0c\x63hecksumType\x18\x08 \x01(\x0e\x32*.trainmaster.hadoop.hdfs.ChecksumTypeProto:\x0e\x43HECKSUM_CRC32\x12\x16\n\x0ekeyProviderUri\x18\t \x01(\t\"&\n\x17GetFileInfoRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\"T\n\x18GetFileInfoResponseProto\x12\x38\n\x02\x66s\x18\x01 \x01(\x0b\x32,.trainmaster.hadoop.hdfs.HdfsFileStatusProto\"\xb1\x01\n\x12MkdirsRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\x12:\n\x06masked\x18\x02 \x02(\x0b\x32*.trainmaster.hadoop.hdfs.FsPermissionProto\x12\x14\n\x0c\x63reateParent\x18\x03 \x02(\x08\x12<\n\x08unmasked\x18\x04 \x01(\x0b\x32*.trainmaster.hadoop.hdfs.FsPermissionProto\"%\n\x13MkdirsResponseProto\x12\x0e\n\x06result\x18\x01 \x02(\x08\"L\n\x1dGetBlockLocationsRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\x12\x0e\n\x06offset\x18\x02 \x02(\x04\x12\x0e\n\x06length\x18\x03 \x02(\x04\"`\n\x1eGetBlockLocationsResponseProto\x12>\n\tlocations\x18\x01 \x01(\x0b\x32+.trainmaster.hadoop.hdfs.LocatedBlocksProto\"\x1f\n\x1dGetServerDefaultsRequestProto\"h\n\x1eGetServerDefaultsResponseProto\x12\x46\n\x0eserverDefaults\x18\x01 \x02(\x0b\x32..trainmaster.hadoop.hdfs.FsServerDefaultsProto\"\x93\x01\n\x16\x44\x61taEncryptionKeyProto\x12\r\n\x05keyId\x18\x01 \x02(\r\x12\x13\n\x0b\x62lockPoolId\x18\x02 \x02(\t\x12\r\n\x05nonce\x18\x03 \x02(\x0c\x12\x15\n\rencryptionKey\x18\x04 \x02(\x0c\x12\x12\n\nexpiryDate\x18\x05 \x02(\x04\x12\x1b\n\x13\x65ncryptionAlgorithm\x18\x06 \x01(\t\"\"\n GetDataEncryptionKeyRequestProto\"o\n!GetDataEncryptionKeyResponseProto\x12J\n\x11\x64\x61taEncryptionKey\x18\x01 \x01(\x0b\x32/.trainmaster.hadoop.hdfs.DataEncryptionKeyProto\"o\n\x17SetSafeModeRequestProto\x12<\n\x06\x61\x63tion\x18\x01 \x02(\x0e\x32,.trainmaster.hadoop.hdfs.SafeModeActionProto\x12\x16\n\x07\x63hecked\x18\x02 \x01(\x08:\x05\x66\x61lse\"*\n\x18SetSafeModeResponseProto\x12\x0e\n\x06result\x18\x01 \x02(\x08\";\n\x18RecoverLeaseRequestProto\x12\x0b\n\x03src\x18\x01 \x02(\t\x12\x12\n\nclientName\x18\x02 \x02(\t\"+\n\x19RecoverLeaseResponseProto\x12\x0e\n\x06result\x18\x01 \x02(\x08\"a\n#GetReplicaVisibleLengthRequestProto\x12:\n\x05\x62lock\x18\x01 \x02(\x0b\x32+.trainmaster.hadoop.hdfs.ExtendedBlockProto\"6\n$GetReplicaVisibleLengthResponseProto\x12\x0e\n\x06length\x18\x01 \x02(\x04*Z\n\x10StorageTypeProto\x12\x08\n\x04\x44ISK\x10\x01\x12\x07\n\x03SSD\x10\x02\x12\x0b\n\x07\x41RCHIVE\x10\x03\x12\x0c\n\x08RAM_DISK\x10\x04\x12\x0c\n\x08PROVIDED\x10\x05\x12\n\n\x06NVDIMM\x10\x06*O\n\x11\x43hecksumTypeProto\x12\x11\n\rCHECKSUM_NULL\x10\x00\x12\x12\n\x0e\x43HECKSUM_CRC32\x10\x01\x12\x13\n\x0f\x43HECKSUM_CRC32C\x10\x02*h\n\x13SafeModeActionProto\x12\x12\n\x0eSAFEMODE_LEAVE\x10\x01\x12\x12\n\x0eSAFEMODE_ENTER\x10\x02\x12\x10\n\x0cSAFEMODE_GET\x10\x03\x12\x17\n\x13SAFEMODE_FORCE_EXIT\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,12 +25,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOCATEDBLOCKPROTO'].fields_by_name['isCached']._loaded_options = None
   _globals['_LOCATEDBLOCKPROTO'].fields_by_name['isCached']._serialized_options = b'\020\001'
-  _globals['_STORAGETYPEPROTO']._serialized_start=3256
-  _globals['_STORAGETYPEPROTO']._serialized_end=3346
-  _globals['_CHECKSUMTYPEPROTO']._serialized_start=3348
-  _globals['_CHECKSUMTYPEPROTO']._serialized_end=3427
-  _globals['_SAFEMODEACTIONPROTO']._serialized_start=3429
-  _globals['_SAFEMODEACTIONPROTO']._serialized_end=3533
+  _globals['_STORAGETYPEPROTO']._serialized_start=3475
+  _globals['_STORAGETYPEPROTO']._serialized_end=3565
+  _globals['_CHECKSUMTYPEPROTO']._serialized_start=3567
+  _globals['_CHECKSUMTYPEPROTO']._serialized_end=3646
+  _globals['_SAFEMODEACTIONPROTO']._serialized_start=3648
+  _globals['_SAFEMODEACTIONPROTO']._serialized_end=3752
   _globals['_FSPERMISSIONPROTO']._serialized_start=105
   _globals['_FSPERMISSIONPROTO']._serialized_end=138
   _globals['_EXTENDEDBLOCKPROTO']._serialized_start=140
@@ -55,30 +55,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETFILEINFOREQUESTPROTO']._serialized_end=2136
   _globals['_GETFILEINFORESPONSEPROTO']._serialized_start=2138
   _globals['_GETFILEINFORESPONSEPROTO']._serialized_end=2222
-  _globals['_GETBLOCKLOCATIONSREQUESTPROTO']._serialized_start=2224
-  _globals['_GETBLOCKLOCATIONSREQUESTPROTO']._serialized_end=2300
-  _globals['_GETBLOCKLOCATIONSRESPONSEPROTO']._serialized_start=2302
-  _globals['_GETBLOCKLOCATIONSRESPONSEPROTO']._serialized_end=2398
-  _globals['_GETSERVERDEFAULTSREQUESTPROTO']._serialized_start=2400
-  _globals['_GETSERVERDEFAULTSREQUESTPROTO']._serialized_end=2431
-  _globals['_GETSERVERDEFAULTSRESPONSEPROTO']._serialized_start=2433
-  _globals['_GETSERVERDEFAULTSRESPONSEPROTO']._serialized_end=2537
-  _globals['_DATAENCRYPTIONKEYPROTO']._serialized_start=2540
-  _globals['_DATAENCRYPTIONKEYPROTO']._serialized_end=2687
-  _globals['_GETDATAENCRYPTIONKEYREQUESTPROTO']._serialized_start=2689
-  _globals['_GETDATAENCRYPTIONKEYREQUESTPROTO']._serialized_end=2723
-  _globals['_GETDATAENCRYPTIONKEYRESPONSEPROTO']._serialized_start=2725
-  _globals['_GETDATAENCRYPTIONKEYRESPONSEPROTO']._serialized_end=2836
-  _globals['_SETSAFEMODEREQUESTPROTO']._serialized_start=2838
-  _globals['_SETSAFEMODEREQUESTPROTO']._serialized_end=2949
-  _globals['_SETSAFEMODERESPONSEPROTO']._serialized_start=2951
-  _globals['_SETSAFEMODERESPONSEPROTO']._serialized_end=2993
-  _globals['_RECOVERLEASEREQUESTPROTO']._serialized_start=2995
-  _globals['_RECOVERLEASEREQUESTPROTO']._serialized_end=3054
-  _globals['_RECOVERLEASERESPONSEPROTO']._serialized_start=3056
-  _globals['_RECOVERLEASERESPONSEPROTO']._serialized_end=3099
-  _globals['_GETREPLICAVISIBLELENGTHREQUESTPROTO']._serialized_start=3101
-  _globals['_GETREPLICAVISIBLELENGTHREQUESTPROTO']._serialized_end=3198
-  _globals['_GETREPLICAVISIBLELENGTHRESPONSEPROTO']._serialized_start=3200
-  _globals['_GETREPLICAVISIBLELENGTHRESPONSEPROTO']._serialized_end=3254
+  _globals['_MKDIRSREQUESTPROTO']._serialized_start=2225
+  _globals['_MKDIRSREQUESTPROTO']._serialized_end=2402
+  _globals['_MKDIRSRESPONSEPROTO']._serialized_start=2404
+  _globals['_MKDIRSRESPONSEPROTO']._serialized_end=2441
+  _globals['_GETBLOCKLOCATIONSREQUESTPROTO']._serialized_start=2443
+  _globals['_GETBLOCKLOCATIONSREQUESTPROTO']._serialized_end=2519
+  _globals['_GETBLOCKLOCATIONSRESPONSEPROTO']._serialized_start=2521
+  _globals['_GETBLOCKLOCATIONSRESPONSEPROTO']._serialized_end=2617
+  _globals['_GETSERVERDEFAULTSREQUESTPROTO']._serialized_start=2619
+  _globals['_GETSERVERDEFAULTSREQUESTPROTO']._serialized_end=2650
+  _globals['_GETSERVERDEFAULTSRESPONSEPROTO']._serialized_start=2652
+  _globals['_GETSERVERDEFAULTSRESPONSEPROTO']._serialized_end=2756
+  _globals['_DATAENCRYPTIONKEYPROTO']._serialized_start=2759
+  _globals['_DATAENCRYPTIONKEYPROTO']._serialized_end=2906
+  _globals['_GETDATAENCRYPTIONKEYREQUESTPROTO']._serialized_start=2908
+  _globals['_GETDATAENCRYPTIONKEYREQUESTPROTO']._serialized_end=2942
+  _globals['_GETDATAENCRYPTIONKEYRESPONSEPROTO']._serialized_start=2944
+  _globals['_GETDATAENCRYPTIONKEYRESPONSEPROTO']._serialized_end=3055
+  _globals['_SETSAFEMODEREQUESTPROTO']._serialized_start=3057
+  _globals['_SETSAFEMODEREQUESTPROTO']._serialized_end=3168
+  _globals['_SETSAFEMODERESPONSEPROTO']._serialized_start=3170
+  _globals['_SETSAFEMODERESPONSEPROTO']._serialized_end=3212
+  _globals['_RECOVERLEASEREQUESTPROTO']._serialized_start=3214
+  _globals['_RECOVERLEASEREQUESTPROTO']._serialized_end=3273
+  _globals['_RECOVERLEASERESPONSEPROTO']._serialized_start=3275
+  _globals['_RECOVERLEASERESPONSEPROTO']._serialized_end=3318
+  _globals['_GETREPLICAVISIBLELENGTHREQUESTPROTO']._serialized_start=3320
+  _globals['_GETREPLICAVISIBLELENGTHREQUESTPROTO']._serialized_end=3417
+  _globals['_GETREPLICAVISIBLELENGTHRESPONSEPROTO']._serialized_start=3419
+  _globals['_GETREPLICAVISIBLELENGTHRESPONSEPROTO']._serialized_end=3473
 # @@protoc_insertion_point(module_scope)

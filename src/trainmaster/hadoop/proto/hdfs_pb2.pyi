@@ -213,6 +213,24 @@ class GetFileInfoResponseProto(_message.Message):
     fs: HdfsFileStatusProto
     def __init__(self, fs: _Optional[_Union[HdfsFileStatusProto, _Mapping[str, object]]] = ...) -> None: ...
 
+class MkdirsRequestProto(_message.Message):
+    __slots__ = ("src", "masked", "createParent", "unmasked")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
+    CREATEPARENT_FIELD_NUMBER: _ClassVar[int]
+    UNMASKED_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    masked: FsPermissionProto
+    createParent: bool
+    unmasked: FsPermissionProto
+    def __init__(self, src: _Optional[str] = ..., masked: _Optional[_Union[FsPermissionProto, _Mapping[str, object]]] = ..., createParent: _Optional[bool] = ..., unmasked: _Optional[_Union[FsPermissionProto, _Mapping[str, object]]] = ...) -> None: ...
+
+class MkdirsResponseProto(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: bool
+    def __init__(self, result: _Optional[bool] = ...) -> None: ...
+
 class GetBlockLocationsRequestProto(_message.Message):
     __slots__ = ("src", "offset", "length")
     SRC_FIELD_NUMBER: _ClassVar[int]

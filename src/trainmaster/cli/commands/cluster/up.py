@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from trainmaster.cli.options.cluster_given import clusters_of, kind_argument
 from trainmaster.cli.options.cluster_options import options, settings_of
 from trainmaster.cli.options.given import json_option, print_json, wants_json
+from trainmaster.core.errors import BadInput
 
 _HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver", "spark": "master"}
 
@@ -16,11 +18,13 @@ _HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver", "spark": "
 @click.command("up")
 @kind_argument
 @options
+@click.option("--yes", is_flag=True, help="hadoop: start it without asking where other users are logged in")
 @json_option
-def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
-    """Start a cluster on this machine: real daemons in directories of their own, reached by nobody else.
+def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) -> None:
+    """Start a cluster on this machine: real daemons in directories of their own, reached from this machine alone.
 
-    hadoop: HDFS and YARN. Needs Java; Maven where Hadoop is not yet downloaded.
+    hadoop: HDFS and YARN. Needs Java; Maven where Hadoop is not yet downloaded. Without --kerberos every user of this machine can run
+    programs on it as you.
 
     kubernetes: control plane, kubelets and containerd. Needs root, and Go where it is not yet built; with --simulated alone, no root.
 
@@ -29,10 +33,11 @@ def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
     If the cluster runs already, this does nothing.
     """
     import signal
-    import sys
 
     clusters, name = clusters_of(kind), name or kind
     settings = settings_of(kind, clusters.Settings, gpus, values)
+    if kind == "hadoop" and not settings.kerberos and not yes:
+        _ask_where_others_are()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what has begun is ended
     cluster, began = clusters.up_or_found(settings, name, say=lambda line: click.echo(line, err=True))
     if wants_json():
@@ -46,3 +51,18 @@ def command(kind: str, name: str | None, gpus: int, **values: Any) -> None:
     if getattr(cluster.settings, "kerberos", ""):
         click.echo(f"then take a ticket: kinit -kt {cluster.keytab(cluster.place.user)} {cluster.place.user}")
     click.echo(f"end it: tm cluster down {kind}{suffix}")
+
+
+def _ask_where_others_are() -> None:
+    """Have the user confirm a cluster that is open to others who are logged in on this machine. Ends the command where that is refused."""
+    import psutil  # type: ignore[import-untyped]
+
+    from trainmaster.host.machine import user_name
+
+    others = sorted({user.name for user in psutil.users()} - {user_name()})
+    if not others:
+        return
+    who = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} logged in here, and could run programs as you on this cluster"
+    if not sys.stdin.isatty():
+        raise BadInput(who, mend="close it by --kerberos, or agree by --yes", anchor="open-cluster")
+    click.confirm(f"{who} (--kerberos closes it). Start it?", abort=True, err=True)
