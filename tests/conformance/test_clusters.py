@@ -22,6 +22,7 @@ from trainmaster.engines import contract
 from trainmaster.engines.yarn.client import YarnClient
 from trainmaster.host import linux
 from trainmaster.log.dfs import open_dfs
+from trainmaster.log.documents import files
 
 NODES = pytest.mark.needs("nodes")
 NODES_TELL = 150.0  # s within which a dead node, or a dead master, is followed by another on a busy machine
@@ -258,11 +259,11 @@ def test_a_submission_that_cannot_be_noted_leaves_nothing(engine: Engine, monkey
     def full(self: YarnClient, submission: contract.Submission) -> contract.Submitted:
         submitted = submit(self, submission)
         asked.append(submitted.application)
-        changed.setattr(Path, "write_text", no_room)
+        changed.setattr(files, "write", no_room)
         return submitted
 
-    def no_room(self: Path, *_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    def no_room(path: Path, fields: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     submit = YarnClient.submit
     with monkeypatch.context() as changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ import pytest
 
 from trainmaster.core.spec.reading import job_from
 from trainmaster.engines.kubernetes.container import bootstrap as inside_pod
-from trainmaster.engines.kubernetes.container.boot import unpack
+from trainmaster.engines.kubernetes.container.boot import unpack, unzipped
 from trainmaster.engines.kubernetes.container.entry import (
     AGENT_SECRET,
     BOOT,
@@ -71,6 +72,11 @@ def test_a_tar_is_unpacked(tmp_path: Path, mode: str, link: bool) -> None:
     assert {name: found[name].stat().st_mode & 0o777 for name in ("run", "empty")} == {"run": 0o755, "empty": 0o600}
     assert found["run"].stat().st_mtime == 1_700_000_000
     assert not link or os.readlink(found["again"]) == "run"
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"one" * 100_000], [b"one", b"two" * 1000], [b"x" * 70_000, b""]])
+def test_gzip_of_one_member_or_several_is_decompressed(parts: list[bytes]) -> None:
+    assert unzipped(b"".join(map(gzip.compress, parts))) == b"".join(parts)
 
 
 def test_a_zip_is_unpacked(tmp_path: Path) -> None:
