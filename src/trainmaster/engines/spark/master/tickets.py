@@ -30,9 +30,7 @@ class Tickets:
     def __init__(self, host: str, certificate: str, key: str) -> None:
         self._host, self._certificate, self._key = host, certificate, key
         self._secrets: dict[str, tuple[Key, Mapping[str, Any]]] = {}  # ticket -> whose it is, and the secrets
-        self._crowd = Crowd(
-            descriptor_limit(), trusted_within=WITHIN
-        )  # nobody stays: a connection is over with its answer
+        self._crowd = Crowd(descriptor_limit(), trusted_within=WITHIN)  # nobody stays: an answer is the end
         self._door: Door | None = None
         self._address: list[Any] = []
 
