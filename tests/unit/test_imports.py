@@ -104,7 +104,7 @@ def lacks_its_framework(path: str) -> bool:
         ("runtime", ["trainmaster.runtime", "torch", "numpy", "pyarrow", "ml_dtypes", "fsspec", "sqlalchemy"]),
         ("elasticdl", ["trainmaster.elasticdl", "trainmaster.zoo", "trainmaster.runtime", "numpy"]),
         ("zoo", ["trainmaster.zoo", "trainmaster.ps", "trainmaster.runtime", "numpy"]),
-        ("ps", ["trainmaster.ps", "trainmaster.runtime", "trainmaster.strangers", "numpy"]),
+        ("ps", ["trainmaster.ps", "trainmaster.runtime", "numpy"]),
         ("core", ["trainmaster.core", "attrs"]),
         (
             "simulation",

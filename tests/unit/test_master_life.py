@@ -25,7 +25,7 @@ from trainmaster.log.storage import LocalStorage
 from trainmaster.master.connections.agents import PATH
 from trainmaster.master.hosts import ContainerHost
 from trainmaster.master.main import _Life
-from trainmaster.runtime.pinned import trusting
+from trainmaster.runtime.network.pinned import trusting
 
 TOKEN = "sesame"
 

@@ -22,13 +22,13 @@ from trainmaster.core.frames import split
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
-from trainmaster.host.network.door import Crowd
 from trainmaster.host.network.listening import everywhere
 from trainmaster.master.connections import agents as agents_of_master
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.master.connections.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener
 from trainmaster.master.turn import Turns
-from trainmaster.strangers import peer_of
+from trainmaster.runtime.network.door import Crowd
+from trainmaster.runtime.network.strangers import peer_of
 from trainmaster.transports import cut
 
 TOKEN = "secret"

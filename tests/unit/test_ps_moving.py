@@ -285,7 +285,7 @@ def test_the_last_entry_is_read_of_a_server_0_that_has_gone_on(tmp_path: Path) -
         listener.settimeout(LIMIT)
         group.begin(1)
         try:
-            leader = accept(listener, None)
+            leader, _ = accept(listener, None)
             leader.socket.settimeout(LIMIT)
             assert leader.receive()
             leader.send({"op": "answer", "version": 0, "is_defined": True, "servers": 2})

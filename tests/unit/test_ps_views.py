@@ -84,7 +84,7 @@ def test_a_worker_hears_the_server_that_gives_up_though_another_says_nothing(tmp
     def serve(index: int) -> None:
         with contextlib.suppress(OSError):  # the listener is closed
             while True:
-                pool.submit(answer, index, accept(listeners[index], None))
+                pool.submit(answer, index, accept(listeners[index], None)[0])
 
     def answer(index: int, connection: Connection) -> None:
         connection.socket.settimeout(LIMIT)

@@ -23,9 +23,9 @@ from trainmaster.ps.loop import Loop
 from trainmaster.ps.wire.connections import connect, listen
 from trainmaster.runtime.feed.channel import FeedError
 from trainmaster.runtime.feed.stream import Stream
-from trainmaster.runtime.pinned import serving
+from trainmaster.runtime.network.pinned import serving
+from trainmaster.runtime.network.strangers import Strangers
 from trainmaster.spark import reservation
-from trainmaster.strangers import Strangers
 
 SILENT = """
 import contextlib, socket, sys

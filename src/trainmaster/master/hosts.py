@@ -19,7 +19,7 @@ from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import AgentSpec, MasterContainer, MasterSide, Tokens
 from trainmaster.engines.local.launch import AGENT, forget
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.runtime.pinned import serving
+from trainmaster.runtime.network.pinned import serving
 
 if TYPE_CHECKING:
     from trainmaster.master.connections.serve import AgentSocket
@@ -173,8 +173,8 @@ class ContainerHost:
         self._page = f"http://{self._page_name}/" if pages else ""
 
     async def serve(self, application: Any, facts: Any) -> None:
-        from trainmaster.host.network.door import Crowd
         from trainmaster.master.connections.serve import Late, Listener, warm
+        from trainmaster.runtime.network.door import Crowd
 
         await asyncio.to_thread(warm)
         context = await asyncio.to_thread(serving, self._certificate, self.key)

@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from ..runtime.pinned import serving
+from ..runtime.network.pinned import serving
 from ..runtime.reports import cannot_go_on
 from .errors import ServerError, StateLost
 from .job import BadPlace, place_of_job

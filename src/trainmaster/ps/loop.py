@@ -8,7 +8,7 @@ import socket
 import time
 from functools import partial
 
-from ..strangers import Strangers
+from ..runtime.network.strangers import Strangers
 from .peers import Peer
 from .wire.connections import TO_WORKER, Closed, accept
 from .wire.messages import STRANGER_LIMIT, Malformed

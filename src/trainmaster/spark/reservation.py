@@ -15,7 +15,7 @@ unpickled. Frames are not encrypted: they hold addresses, no secrets.
 has the host and the port alone. If it runs as the same user on the driver's machine, it finds the key in a private file. Elsewhere it
 reads TFOS_SERVER_KEY (at least 16 characters), which the driver must have too.
 
-A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then; `trainmaster.strangers` bounds their number.
+A stranger's connection ends after `PATIENCE` at the latest, and costs a thread until then. `runtime.network.strangers` bounds their number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainmaster.strangers import OF_A_PEER, Strangers
+from trainmaster.runtime.network.strangers import OF_A_PEER, Strangers
 
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
 TFOS_SERVER_PORT = "TFOS_SERVER_PORT"

@@ -117,7 +117,7 @@ class Feeds:
     async def _listen(self, outside: Outside, address: str) -> None:
         """Serve feeders of other hosts. Where that cannot be, those of this one are served, and the others hear it."""
         from trainmaster.data.feed.streams import Streams
-        from trainmaster.runtime.pinned import serving
+        from trainmaster.runtime.network.pinned import serving
 
         self._streams = Streams(
             (self._task, self._attempt), self._owners,

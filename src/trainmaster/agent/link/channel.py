@@ -249,7 +249,7 @@ class Channel:
             peer = connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self.master = look(struct.unpack("3i", peer)[0])
             return connection
-        from trainmaster.runtime.pinned import trusting  # a job of one machine has no TLS
+        from trainmaster.runtime.network.pinned import trusting  # a job of one machine has no TLS
 
         address = self._addresses.pop(0)
         self._addresses.append(address)  # the next one is tried next

@@ -155,7 +155,7 @@ class Cluster:
         from trainmaster.log.documents.jobs import place_of, read_certificate
         from trainmaster.log.epochs import read_master
         from trainmaster.log.storage import storage_for
-        from trainmaster.runtime.pinned import trusting
+        from trainmaster.runtime.network.pinned import trusting
 
         folder = job_storage(job)
         record = read_master(storage_for(place_of(folder)), token)

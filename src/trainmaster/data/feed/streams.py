@@ -21,10 +21,10 @@ from trainmaster.core.foreign import json_in
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.data.feed.owner import Owner
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.host.network.door import Crowd, Door, Stranger, streamed
 from trainmaster.host.network.listening import listening
 from trainmaster.runtime.feed.channel import PROTOCOL
 from trainmaster.runtime.feed.stream import notice_silence
+from trainmaster.runtime.network.door import Crowd, Door, Stranger, streamed
 
 if TYPE_CHECKING:
     import ssl

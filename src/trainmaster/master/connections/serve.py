@@ -4,7 +4,7 @@ Agents of this machine come over a Unix socket that websockets serves by itself:
 starts, and even that is imported while the first agents begin, which wait in the socket's backlog. All others meet one ASGI application, on
 a socket or under TLS; uvicorn and the REST interface are imported for it while programs start. uvicorn's protocols run in our own loop: its
 `Server` would bring its own signals and its own wait of a tenth of a second at each end. A TCP listener accepts by itself, since a
-connection must be counted before its TLS handshake (`host.network.door`).
+connection must be counted before its TLS handshake (`runtime.network.door`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainmaster.transports import cut
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
 
-    from trainmaster.host.network.door import Crowd, Door, Stranger
+    from trainmaster.runtime.network.door import Crowd, Door, Stranger
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 FRAME = 64 * 1024  # bytes of the largest frame taken
@@ -170,7 +170,7 @@ class Listener:
         import uvicorn
         from uvicorn.server import ServerState
 
-        from trainmaster.host.network.door import Crowd
+        from trainmaster.runtime.network.door import Crowd
 
         self._app, self._trusts = app, trusts
         self._config = uvicorn.Config(
@@ -207,12 +207,13 @@ class Listener:
 
     async def on_tcp(self, bound: socket.socket, ssl: Any = None) -> None:
         """Listen at a socket that is bound."""
-        from trainmaster.host.network.door import Door
+        from trainmaster.runtime.network.door import Door
 
         if ssl is not None:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
+        bound.listen(BACKLOG)
         self._door = Door(bound, self._crowd, self._protocol, ssl)
 
     async def close(self, within: float = 1.0) -> None:

@@ -20,7 +20,7 @@ import socket
 import struct
 from collections import deque
 
-from ...runtime.pinned import trusting
+from ...runtime.network.pinned import trusting
 from ..errors import ServerError
 from .messages import (
     HEADER_LIMIT,

@@ -11,7 +11,7 @@ import json
 import socket
 import time
 
-from ..pinned import trusting
+from ..network.pinned import trusting
 from .channel import FeedError
 
 TYPE_CHECKING = False

@@ -15,7 +15,7 @@ import functools
 import json
 import socket
 
-from ..pinned import trusting
+from ..network.pinned import trusting
 from .channel import MESSAGE_LIMIT, PROTOCOL, Channel, FeedGone, note_fork
 
 TYPE_CHECKING = False

@@ -62,7 +62,7 @@ def _ask_where_others_are() -> None:
     others = sorted({user.name for user in psutil.users()} - {user_name()})
     if not others:
         return
-    who = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} logged in here, and could run programs as you on this cluster"
+    problem = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} logged in here, and could run programs as you on this cluster"
     if not sys.stdin.isatty():
-        raise BadInput(who, mend="close it by --kerberos, or agree by --yes", anchor="open-cluster")
-    click.confirm(f"{who} (--kerberos closes it). Start it?", abort=True, err=True)
+        raise BadInput(problem, mend="close it by --kerberos, or agree by --yes", anchor="open-cluster")
+    click.confirm(f"{problem} (--kerberos closes it). Start it?", abort=True, err=True)

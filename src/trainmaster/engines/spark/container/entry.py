@@ -22,7 +22,7 @@ from trainmaster.engines.packed import opening_stores
 from trainmaster.engines.python_name import path_with_python
 from trainmaster.engines.statuses import OUT_OF_REACH, TERMINATED
 from trainmaster.host import linux
-from trainmaster.runtime.pinned import trusting
+from trainmaster.runtime.network.pinned import trusting
 
 if TYPE_CHECKING:
     from trainmaster.engines.contract import MasterContainer

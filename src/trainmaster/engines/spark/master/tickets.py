@@ -16,9 +16,9 @@ from typing import Any
 
 from trainmaster.core.machine.stimuli import Key
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.host.network.door import Crowd, Door, Stranger, streamed
 from trainmaster.host.network.listening import everywhere
-from trainmaster.runtime.pinned import serving
+from trainmaster.runtime.network.door import Crowd, Door, Stranger, streamed
+from trainmaster.runtime.network.pinned import serving
 
 WITHIN = 20.0  # s that a connection may take
 log = logging.getLogger(__name__)

@@ -13,9 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from trainmaster.host.network.listening import BACKLOG
-from trainmaster.strangers import OF_A_PEER, OF_ALL, Strangers
-from trainmaster.transports import cut
+from .strangers import OF_A_PEER, OF_ALL, Strangers
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -49,7 +47,8 @@ class Stranger:
         """End the connection, in the middle of a handshake too."""
         self.trust()
         if self.transport is not None:
-            cut(self.transport)
+            with contextlib.suppress(AttributeError):  # see `trainmaster.transports.cut`
+                self.transport.abort()
         elif self.is_open:
             with contextlib.suppress(OSError):  # the peer has closed it
                 self._connection.shutdown(socket.SHUT_RDWR)  # the handshake reads the end, and closes the socket
@@ -107,20 +106,19 @@ def streamed(
 
 
 class Door:
-    """Accepts the connections of a bound TCP socket until closed. `protocol` makes what reads a connection."""
+    """Accepts the connections of a listening TCP socket until closed. `protocol` makes what reads a connection."""
 
     def __init__(
         self,
-        bound: socket.socket,
+        listener: socket.socket,
         crowd: Crowd,
         protocol: Callable[[Stranger], asyncio.BaseProtocol],
         tls: SSLContext | None = None,
     ) -> None:
         self._crowd, self._protocol, self._tls = crowd, protocol, tls
         self._opening: set[asyncio.Task[None]] = set()
-        bound.listen(BACKLOG)
-        bound.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(bound))
+        listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(listener))
 
     @property
     def opening(self) -> int:
@@ -134,12 +132,12 @@ class Door:
     async def closed(self) -> None:
         await asyncio.wait([self._accepting])
 
-    async def _accept(self, bound: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with bound:
+        with listener:
             while True:
                 try:
-                    connection, address = await loop.sock_accept(bound)
+                    connection, address = await loop.sock_accept(listener)
                 except OSError as error:
                     if error.errno != errno.ECONNABORTED:
                         log.warning("no connection can be accepted now: %s", error)
