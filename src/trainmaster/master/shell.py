@@ -262,6 +262,8 @@ class Shell:
         self.tell(ScaleRequested(role, size, by))
 
     async def save(self, by: str = "a user") -> str:
+        if self.state.ending is not None:
+            raise ValueError("the job has ended, and no program of it has anything to save; its outputs are committed")
         waiting = [stimulus.save for stimulus in self.turns.inbox if isinstance(stimulus, SaveRequested)]
         name = save_name(self.state, self._clock(), waiting)
         self.tell(SaveRequested(name, by))
