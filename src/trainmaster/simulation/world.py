@@ -266,14 +266,16 @@ class World:
         self.truth.failed_on.setdefault(shard, set()).add((task, attempt))
 
     def saves(self, task: str, attempt: int, number: int) -> None:
-        """Record that the program wrote checkpoint set `number`: its model as it is now. Servers of parameters, a group of their own that
-        reads nothing, have what the other groups have trained.
+        """Record that the program wrote checkpoint set `number`: its model as it is now. Parameter servers that are a group of their own
+        have what the other groups have trained.
         """
         generation = self.truth.running[task][attempt].generation
         if generation is not None:
-            newest = {group: self.truth.lines[group, formed] for group, formed in sorted(self.truth.lines)}
-            theirs = set[tuple[str, int]]().union(*(line.trained for line in newest.values()))
-            self.truth.sets[number] = set(self.truth.lines[generation].trained) or theirs
+            trained = set(self.truth.lines[generation].trained)
+            if task.startswith("ps:") and not trained:
+                newest = {group: self.truth.lines[group, formed] for group, formed in sorted(self.truth.lines)}
+                trained.update(*(line.trained for line in newest.values()))
+            self.truth.sets[number] = trained
 
     def commits(self, task: str, attempt: int) -> None:
         """Record that `attempt` changed an output directory; a second rename of the same attempt finds its work done."""
