@@ -36,7 +36,8 @@ def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) ->
 
     clusters, name = clusters_of(kind), name or kind
     settings = settings_of(kind, clusters.Settings, gpus, values)
-    if kind == "hadoop" and not settings.kerberos and not yes:
+    runs = any((found.name, found.state) == (name, "running") for found in clusters.clusters())
+    if kind == "hadoop" and not (settings.kerberos or yes or runs):
         _ask_where_others_are()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what has begun is ended
     cluster, began = clusters.up_or_found(settings, name, say=lambda line: click.echo(line, err=True))
