@@ -49,7 +49,7 @@ def running(engine: Engine, *words: str, status: int = 0) -> Iterator[Submitted]
     try:
         jobs = Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs")
         said = (engine.folder / "printed").read_text
-        until(lambda: any(jobs.glob("*")) or watching.poll() is not None, LIMIT, what=said)
+        until(lambda: any(jobs.glob("[!.]*")) or watching.poll() is not None, LIMIT, what=said)
         assert watching.poll() is None, said()
         job = adopt(engine)
         yield job
@@ -63,7 +63,7 @@ def running(engine: Engine, *words: str, status: int = 0) -> Iterator[Submitted]
 
 def adopt(engine: Engine) -> Submitted:
     """Return the job that a command has begun; it is taken down with the engine."""
-    names = {entry.name for entry in Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs").iterdir()}
+    names = {entry.name for entry in Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs").glob("[!.]*")}
     (name,) = names - {job.id for job in engine.jobs}
     engine.jobs.append(Submitted(trainmaster.attach(name)))
     return engine.jobs[-1]
@@ -73,7 +73,7 @@ def run(engine: Engine, *words: str) -> str:
     """Run the job of a command to its end, and return what the command printed."""
     done = engine.tm(*words, *THERE, "--engine", engine.name, limit=LIMIT)
     jobs = Path(os.environ["TRAINMASTER_STATE_DIR"], "jobs")
-    job = adopt(engine) if any(jobs.glob("*")) else None
+    job = adopt(engine) if any(jobs.glob("[!.]*")) else None
     assert done.returncode == 0, done.stdout + done.stderr + (job.said() if job else "")
     return str(done.stdout)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -12,12 +15,13 @@ import pytest
 from trainmaster.client.jobs import this_machine
 from trainmaster.client.jobs.backends import backend
 from trainmaster.client.jobs.handles import parse, resolve
+from trainmaster.client.jobs.places import job_draft, job_ids, keep_draft
 from trainmaster.client.spec.describe import describe, job_warnings
 from trainmaster.client.spec.secrets import names, of_stores, separated
 from trainmaster.client.submit import idempotency
 from trainmaster.client.submit.checks import check
 from trainmaster.client.submit.files import shipped_files
-from trainmaster.client.submit.submit import new_id, place, site_facts, submit
+from trainmaster.client.submit.submit import new_id, place, record, site_facts, submit
 from trainmaster.core.errors import BadInput, NotFound, StorageFailed
 from trainmaster.core.machine.events import Event, encode
 from trainmaster.core.spec.job import Job, Output, Role, Secret
@@ -25,6 +29,7 @@ from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.redaction import ALL_ROLES, secrets_of
 from trainmaster.engines.kubernetes.client import KubernetesClient
 from trainmaster.engines.local import launch
+from trainmaster.log.documents import files
 from trainmaster.log.storage import LocalStorage
 from trainmaster.log.writer import open_writer
 
@@ -203,6 +208,37 @@ def test_a_place_that_cannot_keep_a_job_is_named(tmp_path: Path, monkeypatch: py
         submit(job({}), base=tmp_path, key=key)
     with pytest.raises(StorageFailed, match=r"could not read the jobs: [^$]*file/state/jobs"):
         resolve("digits")
+
+
+def test_nobody_sees_half_of_a_job(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory has its name once all that commands read of a job is in it; the directory of one that could not be kept is gone."""
+    seen, write = [], files.write
+
+    def looking(path: Path, document: Mapping[str, Any]) -> None:
+        seen.append(job_ids())
+        write(path, document)
+        if path.name == "job.json" and document["name"] == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(files, "write", looking)
+    facts: dict[str, Any] = {"token": "t"}
+    with record(job({}, name="whole"), {}, facts, "", {}) as name:
+        assert job_ids() == [name]
+        assert sorted(os.listdir(home.state / "jobs" / name)) == ["job.json", "site.json", "token"]
+    assert seen == [[], []]
+    with pytest.raises(StorageFailed, match="could not keep the job"), record(job({}, name="full"), {}, facts, "", {}):
+        pass
+    assert os.listdir(home.state / "jobs") == [name]
+
+
+def test_a_draft_leaves_another_job_alone(home) -> None:
+    with job_draft() as draft:
+        (draft / "token").write_text("first")
+        assert keep_draft(draft, "digits-aaaaaa")
+    with job_draft() as draft:
+        assert not keep_draft(draft, "digits-aaaaaa")
+    assert os.listdir(home.state / "jobs") == ["digits-aaaaaa"]
+    assert (home.state / "jobs" / "digits-aaaaaa" / "token").read_text() == "first"
 
 
 def test_a_key_that_a_dead_submitter_has_is_freed_once(tmp_path: Path, home, monkeypatch: pytest.MonkeyPatch) -> None:

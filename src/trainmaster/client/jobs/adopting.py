@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from trainmaster.client.jobs.places import (
@@ -14,8 +12,9 @@ from trainmaster.client.jobs.places import (
     SITE_FILE,
     TOKEN_FILE,
     client_side,
+    job_draft,
     job_storage,
-    state_dir,
+    keep_draft,
     storage_errors,
 )
 from trainmaster.log.documents import files as documents
@@ -67,24 +66,15 @@ def _note_job(engine: str, job: str, application: str, note: Mapping[str, Any]) 
     """Note a job that the cluster has. In a namespace that others share, anybody may have written it: of its site only the needed fields
     are taken, and none that says what is run or read on this machine.
     """
-    import shutil
-    import tempfile
-
-    with storage_errors("keep the job", job_storage(job)):
-        (state_dir() / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".", dir=state_dir()))  # readable by us alone
-        try:
-            (draft / TOKEN_FILE).write_text(note["token"])
-            (draft / CERTIFICATE_FILE).write_text(note["certificate"])
-            site = {name: value for name, value in note["site"].items() if isinstance(value, _ADOPTED.get(name, ()))}
-            shared = {"shared": True} if note.get("shared") else {}
-            cluster = {"engine": engine, "application": application, "link": client_side(engine).link(application)}
-            documents.write(draft / SITE_FILE, {**site, **shared, **cluster})
-            documents.write(draft / JOB_FILE, note["job"])
-            if at := note.get("submitted"):  # a job that has not begun is as old as these files
-                for name in (TOKEN_FILE, JOB_FILE):
-                    os.utime(draft / name, (at, at))
-            with contextlib.suppress(FileExistsError):  # another process adopted it meanwhile
-                draft.rename(job_storage(job))
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with storage_errors("keep the job", job_storage(job)), job_draft() as draft:
+        (draft / TOKEN_FILE).write_text(note["token"])
+        (draft / CERTIFICATE_FILE).write_text(note["certificate"])
+        site = {name: value for name, value in note["site"].items() if isinstance(value, _ADOPTED.get(name, ()))}
+        shared = {"shared": True} if note.get("shared") else {}
+        cluster = {"engine": engine, "application": application, "link": client_side(engine).link(application)}
+        documents.write(draft / SITE_FILE, {**site, **shared, **cluster})
+        documents.write(draft / JOB_FILE, note["job"])
+        if at := note.get("submitted"):  # a job that has not begun is as old as these files
+            for name in (TOKEN_FILE, JOB_FILE):
+                os.utime(draft / name, (at, at))
+        keep_draft(draft, job)  # another process may have adopted it meanwhile

@@ -6,6 +6,7 @@ another place, the storage itself. The master's socket is in the runtime directo
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -44,8 +45,10 @@ __all__ = [
     "client_side",
     "engine_of",
     "in_id",
+    "job_draft",
     "job_ids",
     "job_storage",
+    "keep_draft",
     "master_socket",
     "site_of",
     "state_dir",
@@ -114,9 +117,35 @@ def job_ids() -> list[str]:
     """Return the jobs that this machine knows, in no order."""
     with storage_errors("read the jobs", state_dir() / "jobs"):
         try:
-            return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir()]
+            return [entry.name for entry in os.scandir(state_dir() / "jobs") if entry.is_dir() and entry.name[0] != "."]
         except FileNotFoundError:
             return []
+
+
+@contextmanager
+def job_draft() -> Iterator[Path]:
+    """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise."""
+    draft = state_dir() / "jobs" / f".{os.urandom(8).hex()}"
+    draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft.mkdir(mode=0o700)
+    try:
+        yield draft
+    finally:
+        if draft.exists():
+            import shutil
+
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def keep_draft(draft: Path, job: str) -> bool:
+    """Make a draft the directory of `job`; False where there is one already, which is left alone."""
+    try:
+        draft.rename(job_storage(job))
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            return False
+        raise
+    return True
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 Everything that can be known to be wrong is said before anything is started. The work of a stage depends on where the job will run: that
 part of it is the `Backend`'s.
 
-A job's directory holds, from the beginning, the job without its secrets (`job.json`), what belongs to this place (`site.json`), its
-token, and what a resumed job needs of its submitter. Making the directory takes the id, and where somebody has it another one is drawn; a
-key of idempotency is taken in the same way, so that of two who submit under one key the second is given the first one's job.
+A job's directory holds, from the instant it has its name, the job without its secrets (`job.json`), what belongs to this place
+(`site.json`), its token, and what a resumed job needs of its submitter. The name is the id, and where somebody has it another one is drawn;
+a key of idempotency is taken in the same way, so that of two who submit under one key the second is given the first one's job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from trainmaster.client.jobs.places import (
     absolute,
     all_absolute,
     in_id,
+    job_draft,
     job_storage,
+    keep_draft,
     state_dir,
     storage_errors,
 )
@@ -154,10 +156,10 @@ def record(
 
     The job's token is locked until the block is over: nobody takes the job up while it is started or undone.
     """
-    with storage_errors("keep the job", state_dir()):
-        name, storage = _take_id(job.name)
-        with _undone_where_it_fails(storage, key, name):
-            locked = _write(storage, job, site, payload["token"])
+    with storage_errors("keep the job", state_dir()), job_draft() as draft:
+        locked = _write(draft, job, site, payload["token"])
+        name = _kept(draft, job.name)
+    storage = job_storage(name)
     with locked, _undone_where_it_fails(storage, key, name):
         with storage_errors("keep the job", state_dir()):
             is_taken = bool(key) and not take(key, name, claim)
@@ -251,30 +253,26 @@ def new_id(name: str) -> str:
     return f"{in_id(name) or 'job'}-{''.join(_ALPHABET[byte % 32] for byte in os.urandom(6))}"
 
 
-def _take_id(name: str) -> tuple[str, Path]:
-    """Return a new id for a job of this name, and its directory, which is made by that. Another job's directory is left alone."""
-    while True:
-        job = new_id(name)
-        storage = job_storage(job)
-        storage.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            storage.mkdir(mode=0o700)
-            return job, storage
+def _kept(draft: Path, name: str) -> str:
+    """Return the id of a new job of this name, whose directory the draft is from now on. Another job's directory is left alone."""
+    while not keep_draft(draft, job := new_id(name)):
+        pass
+    return job
 
 
-def _write(storage: Path, job: Job, facts: Mapping[str, Any], token: str) -> TextIO:
+def _write(draft: Path, job: Job, facts: Mapping[str, Any], token: str) -> TextIO:
     """Keep what the job's commands need; returns its token, locked: while that is open, we are known to be submitting."""
     import fcntl
 
     from trainmaster.core.spec.reading import job_to
     from trainmaster.log.documents import files as documents
 
-    token_file = open(os.open(storage / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
+    token_file = open(os.open(draft / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")  # noqa: SIM115  it is returned
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(token_file, fcntl.LOCK_EX)
     token_file.write(token)
     token_file.flush()
     os.fsync(token_file.fileno())
-    documents.write(storage / SITE_FILE, facts)
-    documents.write(storage / JOB_FILE, job_to(job))
+    documents.write(draft / SITE_FILE, facts)
+    documents.write(draft / JOB_FILE, job_to(job))
     return token_file
