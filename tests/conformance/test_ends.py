@@ -192,6 +192,20 @@ def test_killed_by_a_signal(engine: Engine) -> None:
     assert job.failed("signal")["words"] == "was killed by SIGSEGV"
 
 
+def test_memory_that_is_gone_is_told_as_that(engine: Engine) -> None:
+    program = python("""
+        import mmap
+        with open("mapped", "wb+") as file:
+            file.truncate(4096)
+            memory = mmap.mmap(file.fileno(), 4096)
+            file.truncate(0)
+            memory[0]
+    """)
+    reason = engine.submit(workers(program, restart={"scope": "never"})).failed("signal")
+    assert reason["words"] == "was killed by SIGBUS"
+    assert "/dev/shm may be full, or a file that it had mapped was cut short" in reason["advice"]
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from trainmaster.agent.attempt.failure import AttemptFailed
-from trainmaster.agent.attempt.program import Outcome, killed_by
+from trainmaster.agent.attempt.program import LARGER_SHM, Outcome, killed_by
 
 FULL = 64 * 1024  # bytes; a disk with less free is full
 
@@ -17,10 +17,6 @@ FULL = 64 * 1024  # bytes; a disk with less free is full
 _FULL = ("No space left on device", "insufficient shared memory", "out of shared memory")
 _SHARED_MEMORY = ("/dev/shm", "</torch_", *_FULL[1:])
 _NEAR = 12  # lines before an error in which its traceback names a path
-_LARGER_SHM = (
-    "make shared memory larger: engines.kubernetes.shm on Kubernetes, --shm-size for Docker, else mount -o remount,size=SIZE /dev/shm;"
-    " or have DataLoaders use fewer workers"
-)
 _SIGNALLED = 128  # added to a signal's number by shells
 
 
@@ -58,7 +54,7 @@ def disk_full(outcome: Outcome, last: str, free: int | None) -> AttemptFailed | 
     line = lines[full[-1]] if full else ""
     near = "\n".join(lines[max(0, full[-1] - _NEAR) : full[-1] + 1]) if full else ""
     if any(sign in near for sign in _SHARED_MEMORY):
-        figures = {"detail": f"the program met a full /dev/shm: {line.strip()[-200:]}", "mend": _LARGER_SHM}
+        figures = {"detail": f"the program met a full /dev/shm: {line.strip()[-200:]}", "mend": LARGER_SHM}
     elif line:
         figures = {"detail": f"the program met a full disk: {line.strip()[-200:]}"}
     elif free is not None and free < FULL:

@@ -39,6 +39,10 @@ _MENDS = {  # by the error of execve
     errno.ELOOP: "see where its symbolic links lead",
     errno.ENOEXEC: "begin it with a line that names its interpreter, like #!/usr/bin/env python3",
 }
+LARGER_SHM = (
+    "make shared memory larger: engines.kubernetes.shm on Kubernetes, --shm-size for Docker, else mount -o remount,size=SIZE /dev/shm;"
+    " or have DataLoaders use fewer workers"
+)
 
 Command = Sequence[str] | str
 # Starts a copy with this environment and these descriptors, warm; returns None where it is to start cold.
@@ -465,4 +469,6 @@ def outcome_of(status: int, command: Command) -> Outcome:
 
 
 def killed_by(number: int, **figures: object) -> Outcome:
+    if number == signal.SIGBUS:  # memory that it had mapped was not there
+        figures["mend"] = f"its /dev/shm may be full, or a file that it had mapped was cut short: {LARGER_SHM}"
     return Outcome("signal", None, number, {"name": signal_name(number), **figures})

@@ -52,7 +52,7 @@ REASONS: dict[str, Reason] = {
     "exit": Reason(PROGRAM, True, "exited[ with status {status}]", advice="see all that it printed: tm logs {job} {task}"),
     "signal": Reason(
         PROGRAM, True, "was killed[ by {name}]", _DEATH,
-        advice="something outside sent it a signal, or it crashed: tm logs {job} {task}",
+        advice="[{mend}|something outside sent it a signal, or it crashed: tm logs {job} {task}]",
     ),
     "out-of-memory": Reason(
         PROGRAM, True, "used [{used} of {limit}|more memory than it may][, {overhead} of it overhead,] and was killed[: {detail}]", _DEATH,
