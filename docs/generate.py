@@ -398,14 +398,14 @@ def listeners() -> str:
     from trainmaster.runtime.network.listeners import ROWS
 
     rows = (
-        (row.what, row.process, code(row.at) if row.at[0] in "*@" else row.at, row.members, row.proof, row.limits)
+        (row.purpose, row.process, code(row.at) if row.at[0] in "*@" else row.at, row.members, row.proof, row.limits)
         for row in ROWS
     )
     return "\n".join(
         [
             "# Listeners\n",
             "Every socket at which Trainmaster listens. `@` begins an abstract name. [Security](../security.md) says what is left open.\n",
-            table(("what", "process", "where", "who gets in", "what keeps others out", "limits"), rows),
+            table(("purpose", "process", "where", "who gets in", "what keeps others out", "limits"), rows),
         ]
     )
 

@@ -20,7 +20,7 @@ class Row(NamedTuple):
     port.
     """
 
-    what: str
+    purpose: str
     process: str
     at: str
     members: str  # who gets in

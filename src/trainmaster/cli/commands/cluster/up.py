@@ -36,7 +36,7 @@ def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) ->
 
     clusters, name = clusters_of(kind), name or kind
     settings = settings_of(kind, clusters.Settings, gpus, values)
-    runs = any((found.name, found.state) == (name, "running") for found in clusters.clusters())
+    runs = any((cluster.name, cluster.state) == (name, "running") for cluster in clusters.clusters())
     if kind == "hadoop" and not (settings.kerberos or yes or runs):
         _ask_where_others_are()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what has begun is ended
