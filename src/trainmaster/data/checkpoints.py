@@ -39,6 +39,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+from attrs.validators import deep_iterable, ge, instance_of, lt
 
 from trainmaster.core.errors import StorageFailed
 from trainmaster.core.foreign import number_in, numbers_in
@@ -70,17 +71,22 @@ class Unsettled(StorageFailed):
     """The path changes more often than it can be sent."""
 
 
+# A manifest is read from a place where others may write.
+_TEXT = instance_of(str)
+_COUNT = [instance_of(int), ge(0), lt(1 << 63)]
+
+
 @attrs.frozen(slots=True)
 class Stored:
     """A file of a set. `at`: the place of its bytes in the store; `link`: the target, if it is a link."""
 
-    path: str
-    size: int
-    mtime_ns: int = 0
-    mode: int = 0o644
-    sha256: str = ""
-    at: str = ""
-    link: str = ""
+    path: str = attrs.field(validator=_TEXT)
+    size: int = attrs.field(validator=_COUNT)
+    mtime_ns: int = attrs.field(default=0, validator=_COUNT)
+    mode: int = attrs.field(default=0o644, validator=[instance_of(int), ge(0), lt(1 << 12)])
+    sha256: str = attrs.field(default="", validator=_TEXT)
+    at: str = attrs.field(default="", validator=_TEXT)
+    link: str = attrs.field(default="", validator=_TEXT)
 
 
 @attrs.frozen(slots=True)
@@ -88,10 +94,10 @@ class Set:
     """One set. `single`: the path is a file. `marks`: as they were handed in."""
 
     number: int
-    task: str
-    attempt: int
+    task: str = attrs.field(validator=_TEXT)
+    attempt: int = attrs.field(validator=_COUNT)
     files: tuple[Stored, ...]
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = attrs.field(default=(), validator=deep_iterable(_TEXT))
     single: bool = False
     marks: Any = None
 

@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.foreign import json_in
 from trainmaster.runtime.network.listeners import RESERVATIONS
 from trainmaster.runtime.network.strangers import Strangers
 
@@ -317,7 +318,7 @@ class _Channel:
         content = self._read(length)
         if not hmac.compare_digest(code, self._code(self._peer, content)):
             raise _WrongKey("a message has the wrong key")
-        body = json.loads(content)
+        body = json_in(content)
         if not isinstance(body, dict):
             raise ValueError("a message is not a JSON object")
         return body
