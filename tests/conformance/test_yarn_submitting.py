@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.engines import SMALL, TM, Submitted, Yarn, workers, yarn_on
+from conformance.engines import SMALL, TM, Submitted, Yarn, role, workers, yarn_on
 from conformance.test_cache import packed
 from hadoop import own_hadoop, revived
 from waiting import until
@@ -183,26 +183,24 @@ def test_a_node_without_python_is_named(yarn: Yarn) -> None:
     assert "environment.path, archive or requirements" in done.stderr + done.stdout
 
 
-def test_yarn_brings_what_is_cached_on_hdfs_and_a_role_has_its_image(yarn: Yarn) -> None:
+def test_a_role_whose_image_the_nodes_cannot_run_fails_with_that(yarn: Yarn) -> None:
+    job = yarn.submit({"worker": {**role("true"), "image": "here/there:1"}}, environment=python_here(), files=[])
+    assert "the image here/there:1 was asked for" in job.failed("promise-broken", LIMIT)["words"]
+
+
+def test_yarn_brings_what_is_cached_on_hdfs(yarn: Yarn) -> None:
     """What everybody may read, nodes have once for all users; else once for each. Archives are unpacked."""
     yarn.put("open/vocabulary.txt", "words")
     yarn.put("model.tar.gz", packed(weights="1.0"))
     dfs, path = open_dfs(yarn.place("model.tar.gz"))
     dfs.call(lambda client: client.set_permission(path, 0o600))
     show = "cat vocabulary.txt m/weights; echo; readlink vocabulary.txt m; echo ${YARN_CONTAINER_RUNTIME_DOCKER_IMAGE-none}"
-    roles = workers(show)
-    roles["other"] = {
-        **roles["worker"],
-        "command": "echo $YARN_CONTAINER_RUNTIME_DOCKER_IMAGE",
-        "image": "here/there:1",
-    }
     told = []
     for _ in range(2):
         cache = [yarn.place("open/vocabulary.txt"), yarn.place("model.tar.gz") + "#m"]
-        job = yarn.submit(roles, cache=cache, environment=python_here(), files=[])
+        job = yarn.submit(workers(show), cache=cache, environment=python_here(), files=[])
         job.succeeded(LIMIT)
         told.append(job.lines())
-        assert job.lines("other:0") == ["here/there:1"]
     assert told[0] == told[1], "the same places"
     content, public, private, image = told[0]
     assert content == "words1.0"
@@ -289,6 +287,7 @@ def assert_pages_only_show(answer: Callable[..., tuple[int, str, str]], job: str
 def test_bad_input_is_told_by_a_dry_run_and_by_a_submit_alike(yarn: Yarn) -> None:
     yarn.write("env.tar.xz", b"x")
     yarn.put("folder/file", "x")
+    yarn.put("folder.tar.gz/file", "x")
     stream = {"url": yarn.place("folder/file"), "as": "stream", "format": "hadoop:a.B", "options": {"jars": "no.jar"}}
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"engines": {"yarn": {"queue": "nowhere"}}}, "there is no queue nowhere"),
@@ -298,7 +297,7 @@ def test_bad_input_is_told_by_a_dry_run_and_by_a_submit_alike(yarn: Yarn) -> Non
         ({"environment": {"archive": "env.tar.xz"}}, "YARN cannot bring"),
         ({"environment": {"archive": yarn.place("no.tar.gz")}}, "does not exist"),
         ({"cache": [yarn.place("no.txt")]}, "no.txt does not exist"),
-        ({"cache": [yarn.place("folder")]}, "is a directory"),
+        ({"environment": {"archive": yarn.place("folder.tar.gz")}}, "is a directory"),
         ({"archives": ["no.zip"]}, "no.zip does not exist"),
         ({"files": ["no.py"]}, "no.py"),
         ({"inputs": {"train": stream}}, "no.jar does not exist"),
@@ -421,12 +420,13 @@ def test_ctrl_c_ends_watching_alone(yarn: Yarn) -> None:
 KILLED = """\
 import os, signal, sys
 from trainmaster.cli.main import main
-replace = os.replace
-def killed(draft, place):
-    if os.path.basename(place) == "site.json":  # YARN has the job, and nothing here says so
+from trainmaster.log.documents import files
+write = files.write
+def killed(path, fields):
+    if path.name == "site.json" and "application" in fields:  # YARN has the job, and nothing here says so
         os.kill(os.getpid(), signal.SIGKILL)
-    replace(draft, place)
-os.replace = killed
+    write(path, fields)
+files.write = killed
 sys.exit(main())
 """
 

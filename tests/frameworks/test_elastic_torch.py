@@ -359,7 +359,7 @@ def meet_with_models_that_differ() -> None:
     assert 'parameter 0 "0.weight" is float32 (4, 2) at worker:0 and worker:1, float16 (4, 2) at worker:2; ' in texts[0]
     assert "; and 2 more; all must make the same model" in texts[0]
     members = of_two_kinds()
-    members[2]._is_given = False
+    members[2]._has_state = NO_STATE
     assert texts_of() == ["goes on", "goes on", texts[2]]
 
 

@@ -7,6 +7,7 @@ job.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -42,11 +43,14 @@ class DriverServers:
         self._end_children()
         if not (place := self._folder / FOLDER).exists():
             job.write(place)
-        cluster = job.cluster()
+        cluster = json.loads(job.cluster())
+        cloud = {"environment": "cloud"} if "master" in cluster else {}  # as such programs expect
         for index, address in enumerate(self.addresses):
             role = {
                 "TRAINMASTER_ROLE": "ps", "TRAINMASTER_INDEX": str(index), "TRAINMASTER_PORT_TENSORFLOW": address.rpartition(":")[2],
-                "TF_CLUSTER_DEF": cluster, PARENT: str(os.getpid()), PATH: os.pathsep.join(map(os.path.abspath, sys.path)),
+                "TF_CLUSTER_DEF": json.dumps(cluster),
+                "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "ps", "index": index}, **cloud}),
+                PARENT: str(os.getpid()), PATH: os.pathsep.join(map(os.path.abspath, sys.path)),
             }  # fmt: skip
             child = subprocess.Popen(
                 [sys.executable, "-c", BEGIN],
