@@ -14,6 +14,7 @@ from pathlib import Path
 
 import listening
 import pytest
+from parts import need_root
 from waiting import until
 
 import trainmaster
@@ -34,25 +35,38 @@ from trainmaster.runtime.network.listeners import (
 )
 
 SOURCE = Path(trainmaster.__file__).parent
-OPENERS = {"listen", "create_server", "create_unix_server", "start_server", "start_unix_server", "unix_serve"}
-OTHERS = {
-    "self._loop.listen",
-    "self._ending.listen",
-    "reports.listen",
-    "listen",
-}  # of ours: they open nothing themselves
+OPENERS = {"listen", "create_server", "create_unix_server", "start_server", "start_unix_server", "unix_serve", "bind"}
+SERVERS = {"socketserver", "multiprocessing.managers", "xmlrpc.server", "http.server", "wsgiref"}
+NONE = {  # calls that open no socket, and modules
+    "self._loop.listen", "self._ending.listen", "reports.listen", "listen", "signature.bind", "inspect.signature(function).bind",
+    "host.bind", "self.host.bind",
+}  # fmt: skip
+HELD = {  # where a port is bound, and nobody accepts there
+    "client/tensorboard.py", "engines/kubernetes/container/bootstrap.py", "host/ports.py", "spark/nodes/TFSparkNode.py",
+    "spark/nodes/context.py",
+}  # fmt: skip
+THEIRS = {
+    "engines/spark/bridge/bridge.py",
+    "spark/nodes/TFManager.py",
+}  # servers of the standard library; the rows are `BRIDGE`, `QUEUES`
 
 
 def test_nothing_but_the_table_opens_a_listener() -> None:
     """`sock=` hands on one that a row has opened."""
-    found = set()
+    found, servers = set(), set()
     for path in SOURCE.rglob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            name = ast.unparse(call.func)
-            is_handed_on = any(keyword.arg == "sock" for keyword in call.keywords)
-            if name.rpartition(".")[2] in OPENERS and name not in OTHERS and not is_handed_on:
-                found.add(str(path.relative_to(SOURCE)))
-    assert found == {"runtime/network/listeners.py"}
+        name = str(path.relative_to(SOURCE))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                is_handed_on = any(keyword.arg == "sock" for keyword in node.keywords)
+                if called.rpartition(".")[2] in OPENERS and called not in NONE and not is_handed_on:
+                    found.add(name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                modules = {node.module} if isinstance(node, ast.ImportFrom) else {alias.name for alias in node.names}
+                servers |= {name} if modules & SERVERS else set()
+    assert found - HELD == {"runtime/network/listeners.py"}
+    assert servers == THEIRS
 
 
 @pytest.mark.parametrize("row", [READERS_HERE, BELL, FEED_HERE])
@@ -97,11 +111,17 @@ def test_a_connection_waits_for_no_acknowledgement_before_it_sends(listener: Cal
 
 
 def test_a_name_that_a_stranger_has_taken_leaves_a_server_its_port() -> None:
-    """Abstract names are anybody's: whoever saw one before a restart may be there first."""
+    """Abstract names are anybody's: whoever saw one before a restart may be there first. A server of ours there is an error."""
+    need_root()
     name = f"trainmaster-ps-{os.urandom(8).hex()}"
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.bind(f"\0{name}")
         stranger.listen()
+        with pytest.raises(OSError, match="in use"):
+            listen_at([f"unix:@{name}", "127.0.0.1:0"])
+        os.seteuid(65534)
+        stranger.listen()  # the kernel notes who does
+        os.seteuid(0)
         [listener] = listen_at([f"unix:@{name}", "127.0.0.1:0"])
         with listener:
             assert listener.family == socket.AF_INET
@@ -145,6 +165,8 @@ def test_all_that_a_job_and_its_pages_open_is_in_the_table(home, tmp_path: Path)
             until(lambda: set(found()) == OF_A_JOB, what=lambda: str(found()))
             places = {place for at in found().values() for place in at}
             assert all(place.startswith((f"{home.runtime}/", "127.0.0.1")) for place in places), places
+            assert len(found()[PARAMETERS_HERE]) == 1
+            assert len(listening.ports(pages.pid)) == 2
         finally:
             pages.kill()
     go.touch()

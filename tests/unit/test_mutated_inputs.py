@@ -5,6 +5,7 @@ For each reader a sound input is changed in many ways: values of JSON become oth
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,9 +14,11 @@ import shutil
 import socket
 import tarfile
 import tempfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,7 @@ NAMES = (
 )  # fmt: skip
 NASTY = (
     None, True, -1, 0, 2**31, 2**63, 10**400, 1e308, float("nan"), float("inf"), "", "\0", "\ud800", "x" * 70_000, "../../etc/passwd",
+    "../neighbour", "files/../../neighbour", "/",
     "9" * 5000, [], {}, [[]], [None], {"": None}, {"v": {}}, json.loads("[" * 500 + "]" * 500),
 )  # fmt: skip
 
@@ -290,6 +294,11 @@ def read_manifest(content: bytes, folder: Path) -> None:
             known.check(index)
 
 
+def send(connection: socket.socket, frame: bytes) -> None:
+    with contextlib.suppress(OSError):  # the other end has read enough
+        connection.sendall(frame)
+
+
 def read_reservation(content: bytes, folder: Path) -> None:
     """The peer has the key, and sends what it likes."""
     key = b"k" * 32
@@ -297,9 +306,14 @@ def read_reservation(content: bytes, folder: Path) -> None:
     with ours, theirs:
         theirs.sendall(b"n" * 32)
         channel = reservation._Channel(ours, key, is_server=True)
-        code = channel._code(b"request", content)
-        theirs.sendall(len(content).to_bytes(4, "big") + code + content)
-        channel.receive()
+        frame = len(content).to_bytes(4, "big") + channel._code(b"request", content) + content
+        sending = threading.Thread(target=send, args=(theirs, frame))  # a frame may be longer than the socket's buffer
+        sending.start()
+        try:
+            channel.receive()
+        finally:
+            ours.close()
+            sending.join()
 
 
 def read_metrics(content: bytes, folder: Path) -> None:
@@ -331,6 +345,9 @@ def stored_set(folder: Path) -> bytes:
         checkpoints.save_set(str(folder / "store"), str(folder / "ckpt"), "worker:0", 1, marks={"train": [[0, 5]]})
         is not None
     )
+    shutil.copytree(folder / "store" / "files", folder / "bytes")
+    (folder / "neighbour").mkdir()
+    (folder / "neighbour" / "kept").touch()
     return (folder / "store" / "00000001.json").read_bytes()
 
 
@@ -343,12 +360,26 @@ def read_set(content: bytes, folder: Path) -> None:
         for made in path.rglob("*"):
             assert made.resolve().is_relative_to(path)
     shutil.rmtree(path, ignore_errors=True)
+    if found is not None:
+        checkpoints.prune(str(store), attrs.evolve(found, number=2), 1)
+        checkpoints.prune(str(store), attrs.evolve(found, number=2, attempt=2), 1)
+        shutil.copytree(folder.parent / "bytes", store / "files", dirs_exist_ok=True)
+    assert (folder.parent / "neighbour" / "kept").exists()
 
 
 def stored_state(folder: Path) -> bytes:
     import numpy
 
-    state = {"w": numpy.ones((3, 4)), "step": 3, "name": "x", "b": b"bytes", "more": [(1, 2.0), {"k": numpy.arange(3)}]}
+    state: dict[str, Any] = {
+        "w": numpy.ones((3, 4)),
+        "step": 3,
+        "b": b"bytes",
+        "more": [(1, 2.0), {"k": numpy.arange(3)}],
+    }
+    if find_spec("torch"):
+        import torch
+
+        state["t"] = torch.ones((2, 2))
     header, leaves = state_format.pack(7, state)
     header["number"] = 1
     content = bytearray(header["size"])

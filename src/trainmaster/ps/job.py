@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ROLE = PORT = "ps"
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"
-_LETTERS = 8  # of the name in its path, which with its maker's pid is as long as the longest of the master
+_LETTERS = 8  # characters of the name in a socket's path: with `.PID` that is no longer than `places._LONGEST_SOCKET`
 _AGENT_LIMIT = 30.0  # s until an agent that is away is given up
 
 

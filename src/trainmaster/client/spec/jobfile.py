@@ -135,7 +135,7 @@ class _Building:
             return node.value
         try:
             parsed = self._loader.construct_object(node, deep=True)
-        except (ValueError, IndexError) as error:  # a number of thousands of digits, `!!int x`
+        except (ValueError, LookupError) as error:  # a number of thousands of digits, `!!bool x`
             raise BadInput(
                 f"{node.value[:40]!r} is not of the kind {node.tag.rpartition(':')[2]}",
                 place=f"{'.'.join(path)}   ({self._place(node)})", mend="mend the line", anchor="yaml",

@@ -341,18 +341,29 @@ def check_index(answer: Message, index: int) -> None:
 
 
 def listen_at(addresses: Sequence[str]) -> list[socket.socket]:
-    """Listen at each address. An abstract name that somebody has taken, who saw it before a restart, is left out where there is another
-    address. Raises OSError.
-    """
+    """Listen at each address. Skip an abstract name that another user's process holds, if there is another address. Raises OSError."""
     listeners = []
     for address in addresses:
         try:
             listeners.append(listen(address))
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or not address.startswith("unix:@") or len(addresses) == 1:
+            if error.errno != errno.EADDRINUSE or len(addresses) == 1 or not _is_of_another_user(address):
                 raise
             print(f"ps: {address} is taken: workers of this host come over TCP too", file=sys.stderr, flush=True)
     return listeners
+
+
+def _is_of_another_user(address: str) -> bool:
+    """Tell whether an abstract name is taken by another user, who saw it before this server restarted."""
+    if not address.startswith("unix:@"):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        try:
+            asking.settimeout(_REACHED_WITHIN)
+            asking.connect(unix_name(address))
+            return peer_user(asking) not in (os.getuid(), 0)
+        except OSError:  # nobody accepts there
+            return True
 
 
 def listen(address: str) -> socket.socket:

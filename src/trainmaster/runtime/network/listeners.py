@@ -1,6 +1,7 @@
 """Open every listening socket of ours, each as a row of one table: who listens where, who gets in, and what keeps others out.
 
-`docs/reference/listeners.md` is made of the table, and nothing else in our code listens (`tests/unit/test_listeners.py`). A Unix socket is
+`docs/reference/listeners.md` is made of the table, and nothing else in our code listens, but for multiprocessing's
+manager, whose row is here too (`tests/unit/test_listeners.py`). A Unix socket is
 there once it is closed to other users. Connections over TCP send at once what is written: the second write of an answer would else wait
 for the acknowledgement of the first, which the other end may delay by 40 ms.
 """
@@ -34,19 +35,30 @@ class Row(NamedTuple):
         draft = f"{path}.{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):  # of a process of this number that was killed
             os.unlink(draft)
-        listener = self._bound(draft)
+        listener = socket.socket(socket.AF_UNIX, self.kind)
         try:
+            listener.bind(draft)
             os.chmod(draft, 0o600)
+            if self.kind != socket.SOCK_DGRAM:
+                listener.listen(self.backlog)
             os.rename(draft, path)
         except BaseException:
             listener.close()
-            os.unlink(draft)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft)
             raise
         return listener
 
     def at_name(self, name: str) -> socket.socket:
         """Return a Unix socket with an abstract name, which belongs to whoever comes first. Raises OSError."""
-        return self._bound(f"\0{name}")
+        listener = socket.socket(socket.AF_UNIX, self.kind)
+        try:
+            listener.bind(f"\0{name}")
+            listener.listen(self.backlog)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
 
     def at_address(self, address: str = "", port: int = 0) -> socket.socket:
         """Return a TCP socket at a port (0: a free one) of one address; "": of all addresses, IPv4 and IPv6 alike, since two sockets would
@@ -56,17 +68,6 @@ class Row(NamedTuple):
         family = socket.AF_INET6 if is_both or ":" in address else socket.AF_INET
         listener = socket.create_server((address, port), family=family, backlog=self.backlog, dualstack_ipv6=is_both)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
-        return listener
-
-    def _bound(self, name: str) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, self.kind)
-        try:
-            listener.bind(name)
-            if self.kind != socket.SOCK_DGRAM:
-                listener.listen(self.backlog)
-        except BaseException:
-            listener.close()
-            raise
         return listener
 
 
@@ -89,7 +90,7 @@ BELL = Row(
     "wake-ups", "master on this machine", "*/wake.sock", "the user's other masters", _PRIVATE, "content is not read"
 )
 MASTER = Row(
-    "agents, feeders and commands", "master on a cluster", _FREE, "the job's agents and feeders, the user's commands",
+    "agents, feeders and commands", "master on a cluster", f"{_FREE}; 7077 in a pod", "the job's agents and feeders, the user's commands",
     f"{_TLS}; the job's token, for a feeder that of its feed", f"{_STRANGERS}; frames and bodies of 64 KiB",
     backlog=BACKLOG,
 )  # fmt: skip
@@ -149,6 +150,10 @@ RESERVATIONS = Row(
     "each message proves the cluster's key; what is sent is readable", "before the proof 256 connections of a host; requests of 1 MiB",
     backlog=256,
 )  # fmt: skip
+QUEUES = Row(
+    "queues of TFManager, where a program starts one by hand", "program", "*/listener-*", "who has its key",
+    "directory of mode 700; each end proves that it has the key. Whoever has it can run code there",
+)  # fmt: skip
 PAGES = Row(
     "pages", "`tm ui`", "127.0.0.1, port 8470; with `--listen` the address named", "the user; with `--listen` its readers",
     "a code that opens one session; with `--listen` TLS and a reader's token, or the word of a trusted proxy", "forms of 16 KiB",
@@ -161,5 +166,5 @@ PAGES_OF_PROGRAMS = Row(
 )  # fmt: skip
 ROWS = (
     AGENTS_HERE, READERS_HERE, BELL, MASTER, PAGE, PROGRAMS, FEED_HERE, FEED, PARAMETERS_HERE, PARAMETERS_OF_HOST, PARAMETERS, RING,
-    TICKETS, BRIDGE, SUBMITTER, RESERVATIONS, PAGES, PAGES_OF_PROGRAMS,
+    TICKETS, BRIDGE, SUBMITTER, RESERVATIONS, QUEUES, PAGES, PAGES_OF_PROGRAMS,
 )  # fmt: skip

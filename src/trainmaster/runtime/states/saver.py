@@ -287,6 +287,21 @@ class Saver:
             print(f"trainmaster: {text}", file=sys.stderr, flush=True)
 
 
+def newest_stored(place: stored_states.Place, at: str, beyond: int, warn: Callable[[str], None]) -> Loaded | None:
+    """Return the newest usable state whose number is above `beyond`, or None. `at`: the place in words. `warn` gets the words for each that
+    is passed over.
+    """
+    for header in stored_states.headers(place, lambda fault: warn(f"in {at}, {fault}")):
+        if header["number"] <= beyond:
+            break
+        try:
+            with stored_states.reading(place, header) as read:
+                return Loaded(unpack(header, read), header["step"], "stored")
+        except (OSError, EOFError, ValueError, LookupError) as error:
+            warn(f"the set of step {header['step']} in {at} cannot be used, so an older one is: {error}")
+    return None
+
+
 _savers: dict[str, Saver] = {}
 _making = threading.Lock()
 
@@ -321,18 +336,3 @@ def _after_fork() -> None:
 
 atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def newest_stored(place: stored_states.Place, at: str, beyond: int, warn: Callable[[str], None]) -> Loaded | None:
-    """Return the newest state of a place that can be used, of a number beyond this one; None where there is none. `at`: the place in words.
-    `warn` gets the words for each that is passed over.
-    """
-    for header in stored_states.headers(place, lambda fault: warn(f"in {at}, {fault}")):
-        if header["number"] <= beyond:
-            break
-        try:
-            with stored_states.reading(place, header) as read:
-                return Loaded(unpack(header, read), header["step"], "stored")
-        except (OSError, EOFError, ValueError, LookupError) as error:
-            warn(f"the set of step {header['step']} in {at} cannot be used, so an older one is: {error}")
-    return None

@@ -73,7 +73,7 @@ def unpack(header: Mapping[str, Any], read: Callable[[int, memoryview], None]) -
 
     try:
         return _decode(header["tree"], size_of, fill)
-    except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+    except (TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
         raise ValueError(f"its description is damaged: {error}") from error
 
 
@@ -278,7 +278,8 @@ def _decode(tree: Any, size_of: Callable[[int], int], fill: Callable[[int, int],
 def _shape(tree: Mapping[str, Any], item: int, size: int) -> list[int]:
     """Return the shape of an array whose items have `item` bytes. Raises ValueError where it has not `size` bytes together."""
     shape = tree["shape"]
-    if not all(type(length) is int and length >= 0 for length in shape) or math.prod(shape) * item != size:
+    is_shape = all(type(length) is int and 0 <= length <= 1 << 40 for length in shape)
+    if not (is_shape and item) or math.prod(shape) * item != size:
         raise ValueError(f"an array of shape {shape!r:.100} has not the {size} bytes that were stored")
     return list(shape)
 
