@@ -80,7 +80,7 @@ _TIME = [instance_of(int), ge(-(1 << 70)), lt(1 << 70)]
 
 def _is_place(stored: Stored, attribute: Any, at: str) -> None:
     if at and not safe_path("", at).startswith(f"{_FILES}/"):
-        raise ValueError(f"{at[:200]!r} is no place of a set's bytes")
+        raise ValueError(f"{at[:200]!r} is not where a set's bytes are")
 
 
 @attrs.frozen(slots=True)

@@ -59,7 +59,7 @@ def unpack(content: bytes) -> list[Any]:
     try:
         return _unpacked(memoryview(content))
     except (StopIteration, RuntimeError, LookupError, TypeError, OverflowError, struct.error) as error:
-        raise ValueError(f"these are no results: {error}") from error
+        raise ValueError(f"these bytes are not results: {error}") from error
 
 
 def _unpacked(memory: memoryview) -> list[Any]:

@@ -1,7 +1,7 @@
 """Open every listening socket of ours, each as a row of one table: who listens where, who gets in, and what keeps others out.
 
-`docs/reference/listeners.md` is made of the table, and nothing else in our code listens, but for multiprocessing's
-manager, whose row is here too (`tests/unit/test_listeners.py`). A Unix socket is
+`docs/reference/listeners.md` is made of the table. Nothing else in our code listens, except multiprocessing's manager, which has a row too
+(`tests/unit/test_listeners.py`). A Unix socket is
 there once it is closed to other users. Connections over TCP send at once what is written: the second write of an answer would else wait
 for the acknowledgement of the first, which the other end may delay by 40 ms.
 """
@@ -152,7 +152,7 @@ RESERVATIONS = Row(
 )  # fmt: skip
 QUEUES = Row(
     "queues of TFManager, where a program starts one by hand", "program", "*/listener-*", "who has its key",
-    "directory of mode 700; each end proves that it has the key. Whoever has it can run code there",
+    "directory of mode 700; each end proves that it has the key. The key's owner can run code there",
 )  # fmt: skip
 PAGES = Row(
     "pages", "`tm ui`", "127.0.0.1, port 8470; with `--listen` the address named", "the user; with `--listen` its readers",
