@@ -221,9 +221,7 @@ def test_a_job_ends_in_words_where_a_server_is_lost_with_its_container(engine: E
     with running(engine, *served(engine), status=1) as job:
         job.until_line("step=", "worker:1")
         lose_container(engine, job, "ps:0")
-        assert any("the container of server 0 is lost" in line for line in job.failed("exit", LIMIT)["tail"]), (
-            job.said()
-        )
+        assert "the container of server 0 is lost" in job.failed("cannot-go-on", LIMIT)["words"], job.said()
 
 
 # Worker 0 leaves enough records for worker 1 to die of.
