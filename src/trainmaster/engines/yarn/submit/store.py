@@ -115,18 +115,20 @@ class Store:
         """
         parts = urlsplit(url)
         fs = f"{parts.scheme}://{parts.netloc}" if parts.netloc else self.fs
+        # A NodeManager finds no name in a path that ends with a slash, and has the container wait for ever.
+        path = "/" + "/".join(filter(None, parts.path.split("/")))
 
         def look(dfs: Dfs) -> Resource:
-            status = _look(dfs, parts.path)
+            status = _look(dfs, path)
             if status is None or (status.isdir and not place.startswith("cache")):
                 raise BadInput(
                     f"{url} {'is a directory, and one file is wanted' if status else 'does not exist'}", place=f"{place}: {url}",
                     mend="name a file" if status else "check the URL", anchor="no-file",
                 )  # fmt: skip
             public = (
-                not own and not status.isdir and _is_public(dfs, parts.path)
+                not own and not status.isdir and _is_public(dfs, path)
             )  # YARN asks it of all that a public folder holds
-            return Resource(f"{fs}{parts.path}", status.length, status.modification_time, public, unpacked)
+            return Resource(f"{fs}{path}", status.length, status.modification_time, public, unpacked)
 
         return self._perform(f"look at {place}", url, look, fs)
 
