@@ -69,13 +69,17 @@ def test_nothing_but_the_table_opens_a_listener() -> None:
     assert servers == THEIRS
 
 
-@pytest.mark.parametrize("row", [READERS_HERE, BELL, FEED_HERE])
-def test_a_unix_socket_is_closed_to_others_before_it_has_its_name(tmp_path: Path, row: Row) -> None:
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [(READERS_HERE, socket.SOCK_STREAM), (BELL, socket.SOCK_DGRAM), (FEED_HERE, socket.SOCK_SEQPACKET)],
+)
+def test_a_unix_socket_is_closed_to_others_before_it_has_its_name(tmp_path: Path, row: Row, kind: int) -> None:
     path, chmod, there = tmp_path / "x.sock", os.chmod, []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "chmod", lambda *given: (there.append(path.exists()), chmod(*given)))
         for _ in range(2):  # the second takes the place of the first
-            with row.at_path(str(path)):
+            with row.at_path(str(path)) as opened:
+                assert opened.type == kind
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert there == [False, True]
     assert os.listdir(tmp_path) == ["x.sock"]

@@ -87,8 +87,8 @@ READERS_HERE = Row(
     backlog=BACKLOG,
 )  # fmt: skip
 BELL = Row(
-    "wake-ups", "master on this machine", "*/wake.sock", "the user's other masters", _PRIVATE, "content is not read"
-)
+    "wake-ups", "master on this machine", "*/wake.sock", "the user's other masters", _PRIVATE, "content is not read", socket.SOCK_DGRAM
+)  # fmt: skip
 MASTER = Row(
     "agents, feeders and commands", "master on a cluster", f"{_FREE}; 7077 in a pod", "the job's agents and feeders, the user's commands",
     f"{_TLS}; the job's token, for a feeder that of its feed", f"{_STRANGERS}; frames and bodies of 64 KiB",
