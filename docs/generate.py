@@ -394,6 +394,22 @@ def names() -> str:
     return "\n".join(parts)
 
 
+def listeners() -> str:
+    from trainmaster.runtime.network.listeners import ROWS
+
+    rows = (
+        (row.purpose, row.process, code(row.at) if row.at[0] in "*@" else row.at, row.members, row.proof, row.limits)
+        for row in ROWS
+    )
+    return "\n".join(
+        [
+            "# Listeners\n",
+            "Every socket at which Trainmaster listens. `@` begins an abstract name. [Security](../security.md) says what is left open.\n",
+            table(("purpose", "process", "where", "who gets in", "what keeps others out", "limits"), rows),
+        ]
+    )
+
+
 def _content(answer: Mapping[str, Any]) -> str:
     return "; ".join(f"{code(media)}: {_shape(content['schema'])}" for media, content in answer["content"].items())
 
@@ -429,6 +445,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "python.md": python,
     "rest.md": rest,
     "names.md": names,
+    "listeners.md": listeners,
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import listening
 import pytest
 from conformance.engines import LIMIT, Submitted, Yarn, container_process, in_containers, python, role, workers
 from conformance.test_clusters import container, held, lives, running
@@ -25,6 +26,7 @@ from trainmaster.clusters.hadoop import Cluster, Settings, pages
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.data.store.stores import store_for
 from trainmaster.host import linux
+from trainmaster.runtime.network import listeners
 
 pytestmark = [pytest.mark.xdist_group("hadoop"), pytest.mark.full]
 
@@ -382,26 +384,13 @@ def test_every_port_refuses_who_has_not_its_token(yarn: Yarn) -> None:
     application = yarn.application(job)
     ours = [container_process(application, "", "master")]
     ours += [container_process(application, container(job, f"worker:{index}"), "agent") for index in range(2)]
-    ports = {pid: listening(pid) for pid in ours}
+    ports = {pid: listening.ports(pid) for pid in ours}
     assert [len(ports[pid]) for pid in ours] == [2, 0, 0], "the master's for the job and its page's, and no other"
+    kinds = dict(zip(ours, ("master", "agent", "agent"), strict=True))
+    assert set(listening.rows_of(kinds)) >= {listeners.MASTER, listeners.PROGRAMS}
     told = {port: refusal(port) for port in ports[ours[0]]}
     assert sorted(told.values()) == ["401 403", "page"], told
     goes_on_to_its_end(yarn, job)
-
-
-def listening(pid: int) -> list[int]:
-    """The TCP ports that a process listens on."""
-    inodes = set()
-    for entry in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            inodes.add(os.readlink(f"/proc/{pid}/fd/{entry}"))
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                found.add(int(fields[1].rpartition(":")[2], 16))
-    return sorted(found)
 
 
 def refusal(port: int) -> str:

@@ -210,6 +210,26 @@ def test_a_file_that_includes_itself_by_another_path_is_found(tmp_path: Path) ->
         of(tmp_path, {}, f'<xi:include href="../{tmp_path.name}/yarn-site.xml"/>')
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("pipe", "it is not a file"), ("/dev/zero", "it is not a file"), ("large", "more than 16 MiB")],
+)
+def test_an_include_without_an_end_is_refused(tmp_path: Path, place: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 1 << 40)
+    with pytest.raises(ConfError, match=message):
+        of(tmp_path, {}, f'<xi:include href="{place}"/>')
+
+
+def test_files_that_include_others_twice_end_in_an_error_soon(tmp_path: Path) -> None:
+    for number in range(30):
+        include = f'<xi:include href="{number + 1}.xml"/>' if number < 29 else ""
+        (tmp_path / f"{number}.xml").write_text(site({}, include * 2))
+    with pytest.raises(ConfError, match="includes more than 1000 files"):
+        of(tmp_path, {}, '<xi:include href="0.xml"/>')
+
+
 def test_entities_made_of_entities_end_in_an_error_soon(tmp_path: Path) -> None:
     names = "abcdef"
     entities = ['<!ENTITY a "aaaaaaaaaa">'] + [

@@ -22,12 +22,12 @@ from trainmaster.core.frames import split
 from trainmaster.core.input.shards import ShardTable
 from trainmaster.core.machine.state import State, populate
 from trainmaster.core.spec.reading import job_from
-from trainmaster.host.network.listening import everywhere
 from trainmaster.master.connections import agents as agents_of_master
 from trainmaster.master.connections.agents import PATH, Agents
 from trainmaster.master.connections.serve import FRAME, TLS_BUFFER, AgentSocket, Application, Listener
 from trainmaster.master.turn import Turns
 from trainmaster.runtime.network.door import Crowd
+from trainmaster.runtime.network.listeners import MASTER
 from trainmaster.runtime.network.strangers import peer_of
 from trainmaster.transports import cut
 
@@ -238,7 +238,7 @@ def test_every_address_of_the_machine_has_the_one_port_that_is_told() -> None:
         async def nothing(scope: object, receive: object, send: object) -> None: ...
 
         listener = Listener(nothing)
-        bound = everywhere()
+        bound = MASTER.at_address()
         port = bound.getsockname()[1]
         await listener.on_tcp(bound)
         try:

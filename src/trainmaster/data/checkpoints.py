@@ -36,11 +36,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
+from attrs.validators import deep_iterable, ge, instance_of, lt
 
-from trainmaster.core.errors import StorageFailed
+from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.foreign import number_in, numbers_in
 from trainmaster.data.outputs import folder_of
 from trainmaster.data.store.stores import Store, store_for
@@ -70,17 +72,28 @@ class Unsettled(StorageFailed):
     """The path changes more often than it can be sent."""
 
 
+# A manifest is read from a place where others may write.
+_TEXT = instance_of(str)
+_COUNT = [instance_of(int), ge(0), lt(1 << 63)]
+_TIME = [instance_of(int), ge(-(1 << 70)), lt(1 << 70)]
+
+
+def _is_place(stored: Stored, attribute: Any, at: str) -> None:
+    if at and not safe_path("", at).startswith(f"{_FILES}/"):
+        raise ValueError(f"{at[:200]!r} is not where a set's bytes are")
+
+
 @attrs.frozen(slots=True)
 class Stored:
     """A file of a set. `at`: the place of its bytes in the store; `link`: the target, if it is a link."""
 
-    path: str
-    size: int
-    mtime_ns: int = 0
-    mode: int = 0o644
-    sha256: str = ""
-    at: str = ""
-    link: str = ""
+    path: str = attrs.field(validator=_TEXT)
+    size: int = attrs.field(validator=_COUNT)
+    mtime_ns: int = attrs.field(default=0, validator=_TIME)
+    mode: int = attrs.field(default=0o644, validator=[instance_of(int), ge(0), lt(1 << 12)])
+    sha256: str = attrs.field(default="", validator=_TEXT)
+    at: str = attrs.field(default="", validator=[_TEXT, _is_place])
+    link: str = attrs.field(default="", validator=_TEXT)
 
 
 @attrs.frozen(slots=True)
@@ -88,10 +101,10 @@ class Set:
     """One set. `single`: the path is a file. `marks`: as they were handed in."""
 
     number: int
-    task: str
-    attempt: int
+    task: str = attrs.field(validator=_TEXT)
+    attempt: int = attrs.field(validator=_COUNT)
     files: tuple[Stored, ...]
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = attrs.field(default=(), validator=deep_iterable(_TEXT))
     single: bool = False
     marks: Any = None
 
@@ -467,7 +480,7 @@ def _read(store: Store, number: int) -> Set | None:
     manifest = parse(content, path)
     try:
         return _set_of(store, number, manifest)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, BadInput):
         raise damaged(path, content) from None
 
 
@@ -479,8 +492,14 @@ def _set_of(store: Store, number: int, manifest: Mapping[str, Any]) -> Set:
             mend="use a newer Trainmaster",
             anchor="newer-version",
         )
+    if manifest["single"] is not False and (manifest["single"] is not True or len(manifest["files"]) != 1):
+        raise ValueError("one file was stored alone")
     known = {field.name for field in attrs.fields(Stored)}
     files = tuple(Stored(**{key: value for key, value in file.items() if key in known}) for file in manifest["files"])
+    paths, folders = {file.path for file in files}, {*manifest["folders"]}
+    above = {str(parent) for path in paths | folders for parent in PurePosixPath(path).parents}
+    if len(paths) < len(files) or (above | folders) & paths:
+        raise ValueError("two files at one place")
     return Set(
         number,
         manifest["task"],

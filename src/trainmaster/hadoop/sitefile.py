@@ -7,7 +7,9 @@ Values are returned as written: `conf` resolves `${}`. Each property knows its f
 
 from __future__ import annotations
 
+import itertools
 import os
+import stat
 import xml.parsers.expat
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,8 @@ from trainmaster.hadoop.errors import ConfError
 
 _INCLUDE, _FALLBACK = "include", "fallback"
 _FIELDS = ("name", "value", "final")
+_LARGEST = 16 << 20  # bytes of a file
+_MOST_FILES = 1000
 _LONGEST = 1 << 20  # characters of a field; entities that are made of entities can stand for any number
 
 
@@ -29,26 +33,37 @@ class Property:
     place: str  # FILE:LINE
 
 
-def read(path: Path, within: tuple[Path, ...] = ()) -> Iterator[Property]:
-    """Yield the properties of a file in order, those of included files in their place. `within` are the files that include it.
-
-    Raises ConfError for what cannot be read, naming file and line.
+def read(path: Path) -> Iterator[Property]:
+    """Yield the properties of a file in order, those of included files in their place. Raises ConfError for what cannot be read, naming
+    file and line.
     """
+    yield from _read(path, (), itertools.count(1))
+
+
+def _read(path: Path, within: tuple[Path, ...], files: Iterator[int]) -> list[Property]:
+    """`within`: the files that include it. `files` counts all that are read."""
     path = Path(os.path.realpath(path))  # else a loop of files that name each other by other paths has no end
     if path in within:
         raise ConfError(f"{within[-1]} includes {path}, which includes it")
+    if next(files) > _MOST_FILES:
+        raise ConfError(f"{within[0]} includes more than {_MOST_FILES} files")
     try:
-        data = path.read_bytes()
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # nobody need write into a named pipe
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfError(f"{path} cannot be read: it is not a file")
+            data = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfError(f"{path} cannot be read: {error.strerror}") from error
-    yield from _File(path, within).parse(data)
+    if len(data) > _LARGEST:
+        raise ConfError(f"{path} cannot be read: it has more than {_LARGEST >> 20} MiB")
+    return _File(path, within, files).parse(data)
 
 
 class _File:
     """A file on its way through the parser, which calls a method at each start, end and text of an element."""
 
-    def __init__(self, path: Path, within: tuple[Path, ...]) -> None:
-        self._path, self._within = path, within
+    def __init__(self, path: Path, within: tuple[Path, ...], files: Iterator[int]) -> None:
+        self._path, self._within, self._files = path, within, files
         self._properties: list[Property] = []
         self._open: list[str] = []  # the elements that we are in
         self._fields: dict[str, str] = {}  # of the property that we are in
@@ -120,9 +135,13 @@ class _File:
         if not href:
             raise ConfError(f"{self._place()}: an include without href")
         path = self._path.parent / href.removeprefix("file://")
-        if not path.exists():
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # or no path at all
             return False
-        self._properties.extend(read(path, (*self._within, self._path)))
+        except OSError as error:
+            raise ConfError(f"{self._place()}: {str(path)[:200]} cannot be read: {error.strerror}") from error
+        self._properties.extend(_read(path, (*self._within, self._path), self._files))
         return True
 
     def _place(self) -> str:

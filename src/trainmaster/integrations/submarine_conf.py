@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trainmaster.core.foreign import number_in
 from trainmaster.integrations.dialect import Said, unsupported, wrong_value
 
 RESOURCES = "tony.containers.resources"
@@ -77,7 +78,7 @@ def value_of(option: Said, shape: str) -> Any:
         return [part.strip() for part in text.split(",") if part.strip()]
     if shape == "size" and (match := _SIZE.fullmatch(text.lower())):
         return f"{match[1]}{'GiB' if match[2] == 'g' else 'MiB'}"
-    if not text.isdecimal():
+    if number_in(text) is None:
         raise wrong_value(option, "a size like 2g" if shape == "size" else "a whole number")
     if shape == "milliseconds":
         return f"{int(text)}ms" if int(text) else "none"

@@ -163,9 +163,12 @@ class ContainerHost:
         }  # fmt: skip
 
     def bind(self) -> None:
-        from trainmaster.host.network.listening import everywhere
+        from trainmaster.runtime.network.listeners import MASTER, PAGE
 
-        self._sockets = [everywhere(self._container.port), *([everywhere()] if self._container.proxies else [])]
+        self._sockets = [
+            MASTER.at_address(port=self._container.port),
+            *([PAGE.at_address()] if self._container.proxies else []),
+        ]
         host = bracketed(self._container.address)
         self.place, *pages = (f"{host}:{listener.getsockname()[1]}" for listener in self._sockets)
         self.addresses = (self.place,)

@@ -27,7 +27,7 @@ from .server import Server
 from .storage.former import Unusable, is_former
 from .storage.placements import job_name, present_servers
 from .tables.memory import release_memory
-from .wire.connections import listen
+from .wire.connections import listen_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _serve(
             _obey_signals(partial(_end_later, came) if leaves or shard is not None else None, came)
             server = Server(settings, tls, shard)  # once its former process has ended
             release_memory()  # of the former placement
-            listeners = listeners or [listen(address) for address in settings.addresses]
+            listeners = listeners or listen_at(settings.addresses)
             publish()
             end = server.leave if leaves else server.end
             signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second call of `end` means more than the first

@@ -1,9 +1,9 @@
 """How parameter servers and workers of one job find each other, and how they know that they are of one job.
 
-Servers are the tasks of a role with a port `ps` (`ports: [ps]`). Each listens on that port with TLS, under the job's certificate, and at an
-abstract Unix socket that is named by the job's token, the role and the index: processes of one machine, and of one network namespace, find
-it there. The agent gives each program of the job a token for parameter servers, made from the job's own, and the job's certificate.
-Programs of that role also get the certificate's key.
+Servers are the tasks of a role with a port `ps` (`ports: [ps]`). Each listens at a Unix socket, where processes of its machine find it: in
+the job's own directory, or, on a cluster, where containers share none, at an abstract one, named by the job's token, role and index. On a
+cluster it also listens on the port with TLS, under the job's certificate. The agent gives each program of the job a token for parameter
+servers, made from the job's own, and the job's certificate. Programs of that role also get the certificate's key.
 
 The file of peers is that of the beginning of a process: it lacks tasks that were not reached by then, and has the former port of one that
 restarted alone. So a worker tells each server where server 0 is. Servers write their addresses into the directory of their logs and
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ROLE = PORT = "ps"
 DIRECTORY = "TRAINMASTER_PS_DIRECTORY"
+_LETTERS = 8  # characters of the name in a socket's path: with `.PID` that is no longer than `places._LONGEST_SOCKET`
 _AGENT_LIMIT = 30.0  # s until an agent that is away is given up
 
 
@@ -60,7 +61,7 @@ class Place:
     loss: str = ""  # why it cannot begin as one of the servers, if it is one of them
 
     def leader(self) -> Sequence[str]:
-        return addresses(self.token, 1)[0]
+        return addresses(self.token, self.certificate, 1)[0]
 
     def publish(self) -> None:
         """Write where this server is, for those of other machines."""
@@ -89,7 +90,7 @@ def from_job(servers: int = 0, *, half: bool = False) -> Client:
         raise BadPlace(f"the job has no role {ROLE!r}, or no task of it was reached yet: tell the number of servers")
     attempt = task.generation * 2**20 + task.attempt  # both only grow
     return Client(
-        functools.partial(addresses, token, servers),
+        functools.partial(addresses, token, credentials["certificate"], servers),
         Identity(token, credentials["certificate"], name, attempt),
         half=half,
     )
@@ -103,7 +104,7 @@ def place_of_job(servers: int = 0) -> Place:
     if not port:
         raise BadPlace(f"role {task.role!r} has no port {PORT!r}: add `ports: [{PORT}]` to it in the job file")
     token, certificate, key = credentials["token"], credentials["certificate"], credentials["key"]
-    listen = [_local_address(token, task.role, task.index)]
+    listen = [_local_address(token, certificate, task.role, task.index)]
     if key:
         peers = task.peers.get(task.role, [])
         if task.index >= len(peers) or not peers[task.index]:
@@ -141,13 +142,13 @@ def _directory() -> str:
     return os.path.abspath(directory) if directory else ""
 
 
-def addresses(token: str, servers: int) -> list[list[str]]:
+def addresses(token: str, certificate: str, servers: int) -> list[list[str]]:
     """Return the addresses of each server: here, as it wrote it last, and as the file of peers has it."""
     peers = runtime.task().peers.get(ROLE, [])
     directory = _directory()
     ways = []
     for index in range(servers):
-        way = [_local_address(token, ROLE, index)]
+        way = [_local_address(token, certificate, ROLE, index)]
         if directory:
             with contextlib.suppress(OSError), open(_address_file(directory, index), encoding="utf-8") as file:
                 way.append(file.read())
@@ -162,9 +163,12 @@ def _address_file(directory: str, index: int) -> str:
     return os.path.join(directory, "serving", f"{index}")
 
 
-def _local_address(token: str, role: str, index: int) -> str:
+def _local_address(token: str, certificate: str, role: str, index: int) -> str:
     name = hashlib.blake2b(f"{role}:{index}".encode(), key=token.encode()[:64], digest_size=16).hexdigest()
-    return f"unix:@trainmaster-ps-{name}"
+    if certificate:  # on a cluster
+        return f"unix:@trainmaster-ps-{name}"
+    folder = os.path.dirname(os.environ["TRAINMASTER_SOCKET"])  # of all agents of the job, and closed to other users
+    return f"unix:{folder}/ps-{name[:_LETTERS]}"
 
 
 def _joined(address: str, port: str) -> str:

@@ -34,7 +34,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainmaster.runtime.network.strangers import OF_A_PEER, Strangers
+from trainmaster.core.foreign import json_in
+from trainmaster.runtime.network.listeners import RESERVATIONS
+from trainmaster.runtime.network.strangers import Strangers
 
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
 TFOS_SERVER_PORT = "TFOS_SERVER_PORT"
@@ -316,7 +318,7 @@ class _Channel:
         content = self._read(length)
         if not hmac.compare_digest(code, self._code(self._peer, content)):
             raise _WrongKey("a message has the wrong key")
-        body = json.loads(content)
+        body = json_in(content)
         if not isinstance(body, dict):
             raise ValueError("a message is not a JSON object")
         return body
@@ -375,7 +377,7 @@ def _ports(text: str) -> range:
 def _listen(ports: Sequence[int]) -> socket.socket:
     for port in ports:
         try:
-            return socket.create_server(("", port), backlog=OF_A_PEER)
+            return RESERVATIONS.at_address(port=port)
         except OSError as error:
             reason = str(error)  # the error itself would keep the frames of all callers, and sockets in them
     raise OSError(f"{TFOS_SERVER_PORT}: no port of {ports[0]}-{ports[-1]} is free: {reason}")

@@ -43,6 +43,7 @@ from trainmaster.core.foreign import json_in, printable
 from trainmaster.core.input.ranges import RangeSet
 from trainmaster.core.input.shards import NAMED_BY_PROGRAMS
 from trainmaster.core.waits import BARRIER, LOCK, LONGEST, PAYLOAD, RENDEZVOUS, WAITS
+from trainmaster.runtime.network.listeners import PROGRAMS
 
 PROTOCOL = "1.0"
 LINE_LIMIT = 256 * 1024  # bytes of a frame
@@ -146,12 +147,8 @@ class Programs:
     async def start(self) -> None:
         """Listen; only this user may connect. Raises OSError where the socket cannot be made."""
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener = PROGRAMS.at_path(self.path)
         try:
-            listener.bind(self.path)
-            os.chmod(self.path, 0o600)
             self._server = await loop.create_unix_server(lambda: _Connection(self), sock=listener, backlog=128)
         except BaseException:
             listener.close()

@@ -32,7 +32,9 @@ def command(job: str, sizes: tuple[str, ...]) -> None:
 
 
 def _read(text: str) -> tuple[str, int | None]:
+    from trainmaster.core.foreign import number_in
+
     role, mark, size = text.partition("=")
-    if not role or not mark or not (size.isdecimal() or size == "auto"):
+    if not role or not mark or (size != "auto" and number_in(size) is None):
         raise click.BadParameter(f"{text!r} is not like worker=4 or worker=auto", param_hint="ROLE=N")
     return role, None if size == "auto" else int(size)

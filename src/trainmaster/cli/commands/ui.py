@@ -39,6 +39,7 @@ def command(
     """
     from trainmaster.client.ui.places import StoragePlace, ThisMachine
     from trainmaster.client.ui.serving import PORT, PROGRAMS_PORT, TRIES, bound, serve_team, serve_user
+    from trainmaster.runtime.network.listeners import PAGES, PAGES_OF_PROGRAMS
 
     announce = (lambda address, again=False: print_json({"address": address})) if wants_json() else _announce
     if job and (place or listen):
@@ -54,10 +55,10 @@ def command(
     jobs = StoragePlace(place) if place else ThisMachine(acts=True)
     if isinstance(jobs, StoragePlace) and jobs.is_empty:
         click.echo(f"{place} has no jobs yet; new ones appear on the page", err=True)
-    listener = bound(port or PORT, 0 if port else TRIES)
+    listener = bound(PAGES, port or PORT, 0 if port else TRIES)
     if (number := listener.getsockname()[1]) != (port or PORT):
         click.echo(f"port {port or PORT} is taken: this is port {number}", err=True)
-    programs = None if place else bound(PROGRAMS_PORT, TRIES)
+    programs = None if place else bound(PAGES_OF_PROGRAMS, PROGRAMS_PORT, TRIES)
     if programs and (number := programs.getsockname()[1]) != PROGRAMS_PORT:
         click.echo(f"port {PROGRAMS_PORT} is taken: programs' pages are at port {number}", err=True)
     path = f"/jobs/{job}/" if job else "/"

@@ -133,7 +133,13 @@ class _Building:
         """Return a value as it was meant: a variable that says `3.10`, `010` or `yes` holds just these letters."""
         if node.tag == "tag:yaml.org,2002:timestamp":  # a name like 2026-11-21 stays text
             return node.value
-        parsed = self._loader.construct_object(node, deep=True)
+        try:
+            parsed = self._loader.construct_object(node, deep=True)
+        except (ValueError, LookupError) as error:  # a number of thousands of digits, `!!bool x`
+            raise BadInput(
+                f"{node.value[:40]!r} is not of the kind {node.tag.rpartition(':')[2]}",
+                place=f"{'.'.join(path)}   ({self._place(node)})", mend="mend the line", anchor="yaml",
+            ) from error  # fmt: skip
         if path[-2:-1] and path[-2] in _TEXTS and parsed is not None:
             return node.value
         number = isinstance(parsed, int | float) and not isinstance(parsed, bool)

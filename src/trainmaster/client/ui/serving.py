@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.host.machine import user_name
-from trainmaster.host.network.listening import BACKLOG, listening
 from trainmaster.interrupts import interrupt
+from trainmaster.runtime.network.listeners import BACKLOG, PAGES, Row
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.site import Place
@@ -28,12 +28,12 @@ TRIES = 50  # ports after the first
 GRACE = 1  # s that requests under way have at the end
 
 
-def bound(port: int, further: int, host: str = LOOPBACK) -> socket.socket:
+def bound(row: Row, port: int, further: int, host: str = LOOPBACK) -> socket.socket:
     """Return a socket bound to a port, or to the next free one of the `further` after it."""
     last = min(port + further, 65535)
     for number in range(port, last + 1):
         try:
-            return listening(host, number)
+            return row.at_address(host, number)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or number == last:
                 raise _unusable(host, number, error) from error
@@ -100,7 +100,7 @@ def serve_team(place: Place, team: Listening, announce: Callable[[str], object])
     """Serve a team: its users read, and change nothing."""
     from trainmaster.web.access import Access
 
-    with bound(team.port, 0, team.host) as listener:
+    with bound(PAGES, team.port, 0, team.host) as listener:
         hint = "Put in your token; whoever runs this tm ui has given it to you."
 
         def access(app: Any) -> Access:

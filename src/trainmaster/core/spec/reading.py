@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from trainmaster.core.errors import BadInput
+from trainmaster.core.foreign import number_in
 from trainmaster.core.nearest import meant
 from trainmaster.core.spec import job as model
 from trainmaster.core.spec.dependencies import cycle
@@ -104,14 +105,15 @@ class _Reading:
         return job
 
     def _check_version(self, version: Any) -> None:
-        major, _, minor = str(version).partition(".")
-        ours, _, our_minor = VERSION.partition(".")
-        if not (major.isdigit() and (minor or "0").isdigit()):
+        first, _, second = str(version).partition(".")
+        major, minor = number_in(first), number_in(second or "0")
+        ours, our_minor = map(int, VERSION.split("."))
+        if major is None or minor is None:
             raise self.wrong(("version",), version, "expected a version like 1.0", "job-shape")
-        if int(major) > int(ours):
+        if major > ours:
             message = f"this job is of version {version}, and this Trainmaster reads {ours}.x"
             raise self.refused(("version",), version, message, "use a newer Trainmaster", "job-version")
-        self._newer = (int(major), int(minor or 0)) > (int(ours), int(our_minor))
+        self._newer = (major, minor) > (ours, our_minor)
 
     # -- sections --
 
@@ -348,7 +350,7 @@ class _Reading:
     def _task(self, path: Path, task: str, job: Job) -> None:
         named, mark, index = task.partition(":")
         role = job.roles[named]
-        if mark and not (index.isdecimal() and int(index) < role.replicas.max):
+        if mark and not ((number := number_in(index)) is not None and number < role.replicas.max):
             most = role.replicas.max - 1
             mend = f"its tasks are {named}:0 to {named}:{most}" if most else f"its one task is {named}:0"
             raise self.refused(path, task, f"there is no task {task!r}", mend, "no-such-task")

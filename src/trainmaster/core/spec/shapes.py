@@ -96,8 +96,12 @@ def _size(value: Any) -> int:
     if isinstance(value, str):
         return parse_bytes(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError(f"a size needs a unit: {value:g}MiB or {value:g}GiB?")
+        raise ValueError("a size needs a unit: {0}MiB or {0}GiB?".format(_number_text(value)))
     raise ValueError("expected a size, like 512MB or 2GiB")
+
+
+def _number_text(number: float) -> str:
+    return f"{number:g}" if abs(number) < 1e15 else str(number)[:40]
 
 
 def _duration_or_none(value: Any) -> float | None:
@@ -106,7 +110,7 @@ def _duration_or_none(value: Any) -> float | None:
     if isinstance(value, str):
         return parse_seconds(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError(f"a duration needs a unit: {value:g}s or {value:g}m?")
+        raise ValueError("a duration needs a unit: {0}s or {0}m?".format(_number_text(value)))
     raise ValueError("expected a duration, like 30s or 5m")
 
 

@@ -28,6 +28,7 @@ from trainmaster.core.foreign import json_in
 from trainmaster.data.feed.answers import Answers
 from trainmaster.data.feed.ring import ALIGNMENT, PARTS, READER, Answer, Ring
 from trainmaster.runtime.feed.channel import MESSAGE_LIMIT, PROTOCOL
+from trainmaster.runtime.network.listeners import FEED_HERE
 from trainmaster.runtime.states.memory_slots import free_memory
 
 Send: TypeAlias = Callable[..., None]  # of a message, and descriptors with it
@@ -347,18 +348,8 @@ def _listen(path: Path) -> socket.socket:
         raise EngineFailed(
             f"the feed {path} has an owner already", mend="end the other agent, or name the feed otherwise"
         )
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    try:
-        listener.bind(str(draft))
-        draft.chmod(0o600)
-        listener.listen(128)
-        draft.rename(path)
-    except BaseException:
-        listener.close()
-        draft.unlink(missing_ok=True)
-        raise
+    listener = FEED_HERE.at_path(str(path))
+    listener.setblocking(False)
     return listener
 
 

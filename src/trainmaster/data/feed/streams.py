@@ -21,10 +21,10 @@ from trainmaster.core.foreign import json_in
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.data.feed.owner import Owner
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.host.network.listening import listening
 from trainmaster.runtime.feed.channel import PROTOCOL
 from trainmaster.runtime.feed.stream import notice_silence
 from trainmaster.runtime.network.door import Crowd, Door, Stranger, streamed
+from trainmaster.runtime.network.listeners import FEED
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +49,7 @@ class Streams:
 
     async def open(self, address: str, context: ssl.SSLContext) -> str:
         """Listen at a free port of an address of this host; return both, as `host:port`. Raises OSError."""
-        bound = listening(address)
+        bound = FEED.at_address(address)
         self._door = Door(bound, self._crowd, streamed(self._serve), context)
         return f"{bracketed(address)}:{bound.getsockname()[1]}"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.input.splits import File
-from trainmaster.data.store.transfer import CHUNK
+from trainmaster.data.store.transfer import CHUNK, safe_path
 from trainmaster.log.dfs import DfsError, open_dfs
 from trainmaster.log.hdfs import opened, put, read_range
 from trainmaster.log.storage import draft_of, storage_failed
@@ -51,7 +51,7 @@ class HdfsStore:
         self._mode, self._folder_mode = 0o666 & ~self._dfs.umask, 0o777 & ~self._dfs.umask
 
     def _at(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root or "/"
+        return safe_path(f"{self._root}/", path) if path else self._root or "/"
 
     def entries(self, folder: str) -> list[Entry]:
         from trainmaster.data.store.stores import Entry

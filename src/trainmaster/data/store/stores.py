@@ -30,7 +30,7 @@ import attrs
 
 from trainmaster.core.errors import AWAY, StorageFailed
 from trainmaster.core.input.splits import File
-from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, writing
+from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, safe_path, writing
 from trainmaster.data.store.trees import leads_back
 from trainmaster.log import objects
 from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
@@ -163,7 +163,7 @@ class LocalStore:
         return self.root
 
     def _at(self, path: str) -> str:
-        return os.path.join(self.root, path) if path else self.root
+        return safe_path(self.root, path) if path else self.root
 
     def entries(self, folder: str) -> list[Entry]:
         try:
@@ -322,7 +322,7 @@ class RemoteStore:
         self._folders = package not in ("obstore", "s3fs", "gcsfs", "adlfs")
 
     def _at(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
+        return safe_path(f"{self._root}/", path) if path else self._root
 
     def _below(self, name: str) -> str:
         return name.rstrip("/").removeprefix(self._root).lstrip("/")

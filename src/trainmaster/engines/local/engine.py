@@ -34,6 +34,7 @@ from trainmaster.host import limits, linux, places, ports, processes
 from trainmaster.host.machine import Capacity, DriverSilent, machine
 from trainmaster.host.processes import Process
 from trainmaster.log.storage import Damaged
+from trainmaster.runtime.network.listeners import BELL
 
 _WAKE = "wake"
 _UNUSABLE = (sqlite3.Error, Damaged)  # what a ledger raises that may be usable later
@@ -431,9 +432,8 @@ class LocalMaster(MasterSide):
 
     def _bind(self) -> None:
         path = places.socket_path(self._job, _WAKE)
-        path.unlink(missing_ok=True)
-        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._bell.bind(os.fspath(path))
+        self._bell = BELL.at_path(os.fspath(path))
+        self._bell.setblocking(False)
         self._loop.add_reader(self._bell, self._on_wake)
 
     def _on_wake(self) -> None:

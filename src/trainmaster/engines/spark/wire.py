@@ -16,6 +16,7 @@ from typing import Any
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.host.places import job_storage, shared_dir
+from trainmaster.runtime.network.listeners import SUBMITTER
 
 LIMIT = 64 * 1024 * 1024  # bytes of a line
 ON_NODE = "@cluster"  # ends the name of an application whose driver is on a node: no bridge of this machine is its
@@ -45,9 +46,7 @@ def awaiting_driver(job: str) -> Iterator[socket.socket]:
     """Listen for the driver of a job's own application."""
     directory = os.open(folder(), os.O_PATH)
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(short_path(job, directory, _SUBMITTER))
-            listener.listen(1)
+        with SUBMITTER.at_path(short_path(job, directory, _SUBMITTER)) as listener:
             yield listener
     finally:
         (folder() / f"{job}{_SUBMITTER}").unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.core.foreign import number_in
 from trainmaster.integrations.dialect import Said, unsupported, wrong_value
 
 _AMOUNT = re.compile(r"(\d{1,12})([KMGTP]i?)")
@@ -49,7 +50,7 @@ def resources(option: Said) -> tuple[dict[str, Any], str]:
             disk = text if _size(text, option) else ""
         elif "gpu" not in name and not name.startswith("nvidia.com/"):
             raise wrong_value(option, f"cpu, memory, gpu, disk and ephemeral-storage, not {name}")
-        elif not text.isdigit():
+        elif number_in(text) is None:
             raise wrong_value(option, f"a whole number of {name}")
         elif name in ("gpu", _GPU):
             amounts["gpus"] = int(text)

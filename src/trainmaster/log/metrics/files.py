@@ -97,7 +97,7 @@ def _take(store: Store, file: File, content: bytes) -> None:
             if not isinstance(entry, dict):
                 raise ValueError("not an object")
             if "version" in entry and str(entry["version"]).split(".")[0] != _MAJOR:
-                log.warning("%s is of version %s, and %s.x is read here", file.path, entry["version"], _MAJOR)
+                log.warning("%s is of version %.20s, and %s.x is read here", file.path, entry["version"], _MAJOR)
                 return
             _take_entry(store, entry)
         except (ValueError, TypeError, KeyError, zlib.error):

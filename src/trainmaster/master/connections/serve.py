@@ -10,7 +10,6 @@ connection must be counted before its TLS handshake (`runtime.network.door`).
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.input.feed_tokens import is_of_feed
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.host.network.listening import BACKLOG
 from trainmaster.master.connections.agents import PATH, Agents
+from trainmaster.runtime.network.listeners import AGENTS_HERE, BACKLOG, READERS_HERE
 from trainmaster.transports import cut
 
 if TYPE_CHECKING:
@@ -54,12 +53,7 @@ class AgentSocket:
     def __init__(self, path: str, token: str) -> None:
         self._token = f"Bearer {token}".encode()
         self._server: Server | None = None
-        draft = f"{path}.{os.getpid()}"
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._socket.bind(draft)
-        os.chmod(draft, 0o600)
-        self._socket.listen(BACKLOG)
-        os.rename(draft, path)
+        self._socket = AGENTS_HERE.at_path(path)
 
     async def serve(self, agents: Agents) -> None:
         """Answer them, from now on until closed."""
@@ -200,10 +194,10 @@ class Listener:
 
     async def on_socket(self, path: str) -> None:
         """Listen at `path`, in the place of an earlier listener."""
-        draft = f"{path}.{os.getpid()}"
-        self._server = await asyncio.get_running_loop().create_unix_server(self._protocol, draft, backlog=BACKLOG)
-        os.chmod(draft, 0o600)
-        os.rename(draft, path)
+        listener = READERS_HERE.at_path(path)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._protocol, sock=listener, backlog=BACKLOG
+        )
 
     async def on_tcp(self, bound: socket.socket, ssl: Any = None) -> None:
         """Listen at a socket that is bound."""
@@ -213,7 +207,6 @@ class Listener:
             from asyncio.sslproto import SSLProtocol
 
             SSLProtocol.max_size = TLS_BUFFER  # of each connection, for as long as it lives; else 256 KiB
-        bound.listen(BACKLOG)
         self._door = Door(bound, self._crowd, self._protocol, ssl)
 
     async def close(self, within: float = 1.0) -> None:

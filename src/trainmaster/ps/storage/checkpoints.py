@@ -313,14 +313,16 @@ def _read_manifest(folder: str, name: str) -> Manifest:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         if content["format"] == _FORMAT:
-            shares = tuple(content["shares"])
+            shares = tuple(
+                {**share, "bytes": int(share["bytes"]), "digest": str(share["digest"])} for share in content["shares"]
+            )
             return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
         fault = f"{path} is of format {content['format']}, and {_FORMAT} is the one known here"
     except FileNotFoundError:
         raise
     except OSError as error:
         fault = f"{path}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         fault = f"{path} is damaged: it is {'cut short, or overwritten' if os.path.getsize(path) else 'empty'}"
     return Manifest(int(os.path.basename(folder).removeprefix("version-")), -1, servers, folder, (), fault)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import zlib
 
 import numpy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..wire.messages import Arrays, Header
 
+_SEGMENT = re.compile(r"segment-([0-9]{1,16})-([0-9]{1,9})\.log")
 _VECTOR = 256  # buffers that one call writes
 
 
@@ -139,9 +141,8 @@ def segments(folder: str) -> list[tuple[int, int, str]]:
     present = []
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            if name.startswith("segment-") and name.endswith(".log"):
-                number, _, count = name.removeprefix("segment-").removesuffix(".log").partition("-")
-                present.append((int(number), int(count), os.path.join(folder, name)))
+            if match := _SEGMENT.fullmatch(name):
+                present.append((int(match[1]), int(match[2]), os.path.join(folder, name)))
     return sorted(present)
 
 

@@ -13,13 +13,16 @@ An address is `unix:PATH`, `unix:@NAME` (an abstract name, which processes of on
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
 import socket
 import struct
+import sys
 from collections import deque
 
+from ...runtime.network.listeners import PARAMETERS, PARAMETERS_HERE, PARAMETERS_OF_HOST
 from ...runtime.network.pinned import trusting
 from ..errors import ServerError
 from .messages import (
@@ -40,7 +43,7 @@ from .messages import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeVar
 
     from numpy.typing import NDArray
@@ -337,21 +340,41 @@ def check_index(answer: Message, index: int) -> None:
         raise Elsewhere(str(answer.header.get("error")))
 
 
+def listen_at(addresses: Sequence[str]) -> list[socket.socket]:
+    """Listen at each address. Skip an abstract name that another user's process holds, if there is another address. Raises OSError."""
+    listeners = []
+    for address in addresses:
+        try:
+            listeners.append(listen(address))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or len(addresses) == 1 or not _is_of_another_user(address):
+                raise
+            print(f"ps: {address} is taken: workers of this host come over TCP too", file=sys.stderr, flush=True)
+    return listeners
+
+
+def _is_of_another_user(address: str) -> bool:
+    """Tell whether an abstract name is taken by another user, who saw it before this server restarted."""
+    if not address.startswith("unix:@"):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        try:
+            asking.settimeout(_REACHED_WITHIN)
+            asking.connect(unix_name(address))
+            return peer_user(asking) not in (os.getuid(), 0)
+        except OSError:  # nobody accepts there
+            return True
+
+
 def listen(address: str) -> socket.socket:
     """Listen at an address, without waiting in `accept`. A socket's file that is there is replaced."""
     if address.startswith("unix:"):
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         name = unix_name(address)
-        if not name.startswith("\0"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-        listener.bind(name)
-        listener.listen(128)
+        is_abstract = name.startswith("\0")
+        listener = PARAMETERS_OF_HOST.at_name(name[1:]) if is_abstract else PARAMETERS_HERE.at_path(name)
     else:
         host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, int(port)), family=family, backlog=128)
+        listener = PARAMETERS.at_address(host.strip("[]"), int(port))
     listener.setblocking(False)
     return listener
 

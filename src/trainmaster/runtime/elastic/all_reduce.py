@@ -33,6 +33,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from time import monotonic
 
+from ..network.listeners import RING
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +62,7 @@ class Listener:
     """The port of this process where the member before it connects. It listens at `address`, where the others reach this task."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
-        family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
-        self.socket = socket.create_server(place, family=family)
+        self.socket = RING.at_address(address)
         self.socket.setblocking(False)
         self.port: int = self.socket.getsockname()[1]
 

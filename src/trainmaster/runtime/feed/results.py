@@ -55,8 +55,14 @@ def pack(results: Sequence[Any]) -> list[Any]:
 
 
 def unpack(content: bytes) -> list[Any]:
-    """Return the results. Arrays are views of the content."""
-    memory = memoryview(content)
+    """Return the results. Arrays are views of the content. Raises ValueError for other bytes than those of `pack`."""
+    try:
+        return _unpacked(memoryview(content))
+    except (StopIteration, RuntimeError, LookupError, TypeError, OverflowError, struct.error) as error:
+        raise ValueError(f"these bytes are not results: {error}") from error
+
+
+def _unpacked(memory: memoryview) -> list[Any]:
     first, second = _LENGTH.unpack_from(memory)[0], _LENGTH.unpack_from(memory, _LENGTH.size)[0]
     begin = 2 * _LENGTH.size
     lengths = json.loads(bytes(memory[begin : begin + first]))

@@ -30,7 +30,7 @@ from .state_format import pack, put_back, unpack, view_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from .state_format import Leaf
@@ -146,18 +146,9 @@ class Saver:
         slot = self._slots.newest if memory and is_rank_zero() else None
         if slot is not None:
             self._start()
-        for header in stored_states.headers(self._place, lambda fault: self._warn(f"in {self._at}, {fault}")):
-            if slot is not None and slot.number >= header["number"]:
-                break
-            try:
-                with stored_states.reading(self._place, header) as read:
-                    return Loaded(unpack(header, read), header["step"], "stored")
-            except (OSError, EOFError, ValueError, KeyError, IndexError) as error:
-                self._warn(
-                    f"the set of step {header['step']} in {self._at} cannot be used, so an older one is: {error}"
-                )
-        if slot is None:
-            return None
+        stored = newest_stored(self._place, self._at, slot.number if slot is not None else 0, self._warn)
+        if slot is None or stored is not None:
+            return stored
         header = slot.header
         state = unpack(header, lambda index, view: slot.read(header["buffers"][index][0], view))
         return Loaded(state, header["step"], "memory")
@@ -294,6 +285,21 @@ class Saver:
         if text not in self._warned:
             self._warned.add(text)
             print(f"trainmaster: {text}", file=sys.stderr, flush=True)
+
+
+def newest_stored(place: stored_states.Place, at: str, beyond: int, warn: Callable[[str], None]) -> Loaded | None:
+    """Return the newest usable state whose number is above `beyond`, or None. `at`: the place in words. `warn` gets the words for each that
+    is passed over.
+    """
+    for header in stored_states.headers(place, lambda fault: warn(f"in {at}, {fault}")):
+        if header["number"] <= beyond:
+            break
+        try:
+            with stored_states.reading(place, header) as read:
+                return Loaded(unpack(header, read), header["step"], "stored")
+        except (OSError, EOFError, ValueError, LookupError) as error:
+            warn(f"the set of step {header['step']} in {at} cannot be used, so an older one is: {error}")
+    return None
 
 
 _savers: dict[str, Saver] = {}

@@ -12,6 +12,8 @@ This module needs the standard library only. PyTorch, NumPy and ml_dtypes are im
 from __future__ import annotations
 
 import ctypes
+import math
+import re
 import sys
 
 from . import gpu_copies
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 VERSION = "1.0"
 ALIGNMENT = 4096  # bytes; a leaf begins at a page
 _SMALL_ALIGNMENT = 64  # bytes; of leaves smaller than a page
+_DTYPE = re.compile(r"[<>=|]?[A-Za-z]\w{0,40}(\[\w{1,10}\])?")
 _PLAIN = (bool, int, float, str)
 
 
@@ -57,15 +60,21 @@ def pack(step: int, state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Leaf
 def unpack(header: Mapping[str, Any], read: Callable[[int, memoryview], None]) -> Any:
     """Return the state of a header. `read(i, view)` fills `view` with the bytes of buffer `i`. Raises ValueError where they do not fit."""
     check_version(header)
-    buffers = header["buffers"]
 
-    def fill(index: int, address: int, size: int) -> None:
-        if buffers[index][1] != size:
-            raise ValueError(f"buffer {index} has {buffers[index][1]} bytes, and its array {size}")
-        if size:
+    def size_of(index: int) -> int:
+        begin, size = header["buffers"][index]
+        if not 0 <= begin <= begin + size <= header["size"]:
+            raise ValueError(f"buffer {index} is outside of the state's {header['size']} bytes")
+        return int(size)
+
+    def fill(index: int, address: int) -> None:
+        if size := size_of(index):
             read(index, view_of(address, size))
 
-    return _decode(header["tree"], lambda index: int(buffers[index][1]), fill)
+    try:
+        return _decode(header["tree"], size_of, fill)
+    except (TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"its description is damaged: {error}") from error
 
 
 def check_version(header: Mapping[str, Any]) -> None:
@@ -219,6 +228,8 @@ def _numpy_dtype(name: str) -> Any:
     """Return the type of that name, also one of those that TensorFlow and JAX add, as bfloat16. None: there is none."""
     import numpy
 
+    if not _DTYPE.fullmatch(name):  # else NumPy reads it as a list of fields
+        return None
     try:
         return numpy.dtype(name)
     except TypeError:
@@ -232,53 +243,65 @@ def _numpy_dtype(name: str) -> Any:
 # -- the tree into values --
 
 
-def _decode(tree: Any, size: Callable[[int], int], fill: Callable[[int, int, int], None]) -> Any:
+def _decode(tree: Any, size_of: Callable[[int], int], fill: Callable[[int, int], None]) -> Any:
+    """Return the value of a tree. `size_of(i)` returns the bytes of buffer `i`, `fill(i, address)` writes them there."""
     if isinstance(tree, list):
         raise ValueError("a list without a kind")
     if not isinstance(tree, dict):
         return tree
     if "torch" in tree:
-        return _decode_tensor(tree, fill)
+        return _decode_tensor(tree, size_of, fill)
     if "numpy" in tree:
-        return _decode_array(tree, fill)
+        return _decode_array(tree, size_of, fill)
     if "bytes" in tree:
-        content = ctypes.create_string_buffer(size(tree["bytes"]) or 1)
-        fill(tree["bytes"], ctypes.addressof(content), size(tree["bytes"]))
-        return content.raw[: size(tree["bytes"])]
+        size = size_of(tree["bytes"])
+        content = ctypes.create_string_buffer(size or 1)
+        fill(tree["bytes"], ctypes.addressof(content))
+        return content.raw[:size]
     if "complex" in tree:
         return complex(*tree["complex"])
     if "dict" in tree:
-        pairs = {_decode(key, size, fill): _decode(item, size, fill) for key, item in tree["dict"]}
+        pairs = {_decode(key, size_of, fill): _decode(item, size_of, fill) for key, item in tree["dict"]}
         if "metadata" not in tree:
             return pairs
         from collections import OrderedDict
 
         ordered: Any = OrderedDict(pairs)
-        ordered._metadata = _decode(tree["metadata"], size, fill)
+        ordered._metadata = _decode(tree["metadata"], size_of, fill)
         return ordered
     for name, kind in (("tuple", tuple), ("list", list), ("set", set), ("frozenset", frozenset)):
         if name in tree:
-            return kind(_decode(item, size, fill) for item in tree[name])
+            return kind(_decode(item, size_of, fill) for item in tree[name])
     raise ValueError(f"a value of unknown kind: {', '.join(map(str, tree))}")
 
 
-def _decode_tensor(tree: Mapping[str, Any], fill: Callable[[int, int, int], None]) -> Any:
+def _shape(tree: Mapping[str, Any], item: int, size: int) -> list[int]:
+    """Return the shape of an array whose items have `item` bytes. Raises ValueError where it has not `size` bytes together."""
+    shape = tree["shape"]
+    is_shape = all(type(length) is int and 0 <= length <= 1 << 40 for length in shape)
+    if not (is_shape and item) or math.prod(shape) * item != size:
+        raise ValueError(f"an array of shape {shape!r:.100} has not the {size} bytes that were stored")
+    return list(shape)
+
+
+def _decode_tensor(tree: Mapping[str, Any], size_of: Callable[[int], int], fill: Callable[[int, int], None]) -> Any:
     import torch
 
     dtype = getattr(torch, str(tree["dtype"]), None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"PyTorch has no type {tree['dtype']}")
-    tensor = torch.empty([int(length) for length in tree["shape"]], dtype=dtype)
-    fill(tree["torch"], tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    item = torch.empty((), dtype=dtype).element_size()
+    tensor = torch.empty(_shape(tree, item, size_of(tree["torch"])), dtype=dtype)
+    fill(tree["torch"], tensor.data_ptr())
     return tensor
 
 
-def _decode_array(tree: Mapping[str, Any], fill: Callable[[int, int, int], None]) -> Any:
+def _decode_array(tree: Mapping[str, Any], size_of: Callable[[int], int], fill: Callable[[int, int], None]) -> Any:
     import numpy
 
     dtype = _numpy_dtype(str(tree["dtype"]))
     if dtype is None or dtype.hasobject:
         raise ValueError(f"NumPy has no type {tree['dtype']} of plain bytes")
-    array = numpy.empty([int(length) for length in tree["shape"]], dtype=dtype)
-    fill(tree["numpy"], array.ctypes.data, array.nbytes)
+    array = numpy.empty(_shape(tree, dtype.itemsize, size_of(tree["numpy"])), dtype=dtype)
+    fill(tree["numpy"], array.ctypes.data)
     return array[()] if tree.get("scalar") else array

@@ -67,6 +67,8 @@ def headers(place: Place, tell: Callable[[str], None] = lambda fault: None) -> I
             header = json.loads(place.read(f"{name}.json"))
             if header["number"] != number:
                 raise ValueError(f"it is that of set {header['number']}")
+            if type(header["step"]) is not int or "dict" not in header["tree"]:
+                raise ValueError("it has no step, or no state")
             if (size := sizes.get(f"{name}.bin")) != header["size"]:
                 raise ValueError(
                     f"{name}.bin {'is missing' if size is None else f'has {size:,} bytes'}, of {header['size']:,}"

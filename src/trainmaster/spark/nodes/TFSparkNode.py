@@ -38,7 +38,8 @@ def run(
         ]
         role, index = roles[0] if roles else ("default", -1)
         client = reservation.Client(cluster_meta["server_addr"])
-        with socket.create_server(("", 0)) as holder:
+        with socket.socket() as holder:
+            holder.bind(("", 0))  # so that nobody else takes the port
             port, host = holder.getsockname()[1], reservation.ip_address()
             client.register(
                 {"executor_id": executor_id, "host": host, "job_name": role, "task_index": index, "port": port}

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import attrs
 
+from trainmaster.core.foreign import number_in
 from trainmaster.core.states import FINAL
 from trainmaster.web.access import may_change
 from trainmaster.web.contract import Acts, Reader
@@ -49,7 +50,7 @@ async def _kill(acts: Acts, form: Form, by: str) -> None:
 
 async def _scale(acts: Acts, form: Form, by: str) -> None:
     size = form.get("size", "").strip()
-    if size and not size.isdigit():
+    if size and number_in(size) is None:
         raise ValueError(f"the number of members is not a whole number: {size[:40]!r}")
     await acts.scale(form.get("role", ""), int(size) if size else None, by)
 

@@ -53,6 +53,7 @@ from trainmaster.engines.spark.wire import folder, short_path
 from trainmaster.engines.spark.wire import line as encoded
 from trainmaster.host import java
 from trainmaster.host.locks import scratch
+from trainmaster.runtime.network.listeners import BRIDGE
 
 EVENT_WITHIN = 10.0  # s in which Spark's event of a task's end follows the error of its job
 PULSE = 1.0  # s between two looks at the executors, while something waits
@@ -126,11 +127,13 @@ class Call(socketserver.StreamRequestHandler):
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    daemon_threads, request_queue_size = True, 128
+    daemon_threads = True
 
     def __init__(self, path: str, bridge: Bridge) -> None:
         self.bridge = bridge
-        super().__init__(path, Call)
+        super().__init__(path, Call, bind_and_activate=False)
+        self.socket.close()
+        self.socket = BRIDGE.at_path(path)
 
 
 def bridge_of(context: Any, only: str = "") -> Bridge:

@@ -16,8 +16,8 @@ from typing import Any
 
 from trainmaster.core.machine.stimuli import Key
 from trainmaster.host.linux import descriptor_limit
-from trainmaster.host.network.listening import everywhere
 from trainmaster.runtime.network.door import Crowd, Door, Stranger, streamed
+from trainmaster.runtime.network.listeners import TICKETS
 from trainmaster.runtime.network.pinned import serving
 
 WITHIN = 20.0  # s that a connection may take
@@ -36,7 +36,7 @@ class Tickets:
 
     async def open(self) -> None:
         """Listen, on a port that the kernel chooses."""
-        bound = everywhere()
+        bound = TICKETS.at_address()
         self._door = Door(bound, self._crowd, streamed(self._serve), serving(self._certificate, self._key))
         self._address = [self._host, bound.getsockname()[1]]
 
