@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.foreign import NUMERAL, json_in
+from trainmaster.core.foreign import NUMERAL, json_in, printable
 from trainmaster.core.metrics import Store, figures
 from trainmaster.log.storage import Storage
 
@@ -97,7 +97,8 @@ def _take(store: Store, file: File, content: bytes) -> None:
             if not isinstance(entry, dict):
                 raise ValueError("not an object")
             if "version" in entry and str(entry["version"]).split(".")[0] != _MAJOR:
-                log.warning("%s is of version %.20s, and %s.x is read here", file.path, entry["version"], _MAJOR)
+                version = printable(str(entry["version"]), 20)
+                log.warning("%s is of version %s, and %s.x is read here", file.path, version, _MAJOR)
                 return
             _take_entry(store, entry)
         except (ValueError, TypeError, KeyError, zlib.error):
