@@ -447,7 +447,7 @@ def try_changed(name: str, folder: Path, seeds: Iterable[int]) -> None:
             pass
         except BaseException as error:
             raise AssertionError(
-                f"seed {seed}: {type(error).__name__}: {ascii(str(error)):.300}; input {content!r:.1000}"
+                f"seed {seed}: {type(error).__name__}: {str(error)!a:.300}; input {content!r:.1000}"
             ) from error
 
 
