@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -150,11 +151,24 @@ def shown_afterwards(engine: Engine, *arguments: str) -> list[str]:
         try:
             assert board.stdout is not None
             address = board.stdout.readline().strip()
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
-            return until(lambda: runs(address), 120.0)
+            opened = re.fullmatch(r"(http://127\.0\.0\.1:\d+/)([\w-]{40,}/)", address)
+            assert opened, address
+            shown = until(lambda: runs(address), 120.0)
+            shows_nothing_to_other_users(board.pid, *opened.groups())
+            return shown
         finally:
             board.send_signal(signal.SIGINT)
             assert board.wait(60) == 0
+
+
+def shows_nothing_to_other_users(pid: int, server: str, secret: str) -> None:
+    """They see the port in /proc, and the commands there: a request without the secret is refused, and no command has it."""
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{server}data/runs", timeout=60)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = [Path(f"/proc/{process}/cmdline").read_bytes() for process in (pid, *children)]
+    assert any(b"tensorboard.main" in command for command in commands), commands
+    assert not any(secret.rstrip("/").encode() in command for command in commands)
 
 
 @pytest.mark.full

@@ -14,6 +14,7 @@ Once a job is over, its event files are what its outputs, its checkpoint's path 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -52,11 +53,19 @@ from trainmaster.log.storage import local_path
 if TYPE_CHECKING:
     from trainmaster.data.following import Following
 
+HOST = "127.0.0.1"
 PORT = 6006  # TensorBoard's own
 _PORTS = 100  # that are tried from there on
 LOGS = "tensorboard-logs"  # the input that follows event files at a URL
 _LOOK = 5.0  # s between two looks for what is new there
 _MARK = "tfevents"  # in the name of each event file (tensorboard/summary/writer/event_file_writer.py)
+_ARGUMENTS = "TRAINMASTER_TENSORBOARD"  # the variable
+_RUN = f"""
+import json, os, sys
+sys.argv = ["tensorboard", *json.loads(os.environ.pop({_ARGUMENTS!r}))]
+from tensorboard.main import run_main
+run_main()
+"""
 # No core is reserved on this machine, whose ledger counts thousandths: a job that has all cores runs with TensorBoard too.
 _CORES_HERE, _CORES = 0.0004, 0.1
 
@@ -101,7 +110,7 @@ def command(logs: str, engine: str, arguments: str = "", program: str = "tensorb
 
 
 def _line(logs: str, engine: str, arguments: str = "", program: str = "tensorboard") -> str:
-    host = "--host 127.0.0.1" if registry.is_on_this_machine(engine) else "--bind_all"
+    host = f"--host {HOST}" if registry.is_on_this_machine(engine) else "--bind_all"
     return f'{program} {logs} --port "$TRAINMASTER_PORT_BOARD" {host}{arguments}'
 
 
@@ -208,29 +217,52 @@ def _has_events(folder: str) -> bool:
     return any(_MARK in file.path.rpartition("/")[2] for file in store_for(folder).files())
 
 
-def program() -> list[str]:
-    """Return the TensorBoard of the user's environment as the beginning of a command. Raises NotFound where there is none."""
+def python() -> list[str]:
+    """Return the Python of the user's TensorBoard, as the beginning of a command. Raises NotFound where there is none."""
     from importlib.util import find_spec
 
-    if (path := shutil.which("tensorboard")) is not None:
-        return [path]
-    if find_spec("tensorboard") is not None:
-        return [sys.executable, "-m", "tensorboard.main"]
-    raise NotFound(
-        "TensorBoard is not installed on this machine", place=f"PATH: {os.environ.get('PATH', '')}",
-        mend="pip install tensorboard, in the environment that is active", anchor="no-tensorboard",
-    )  # fmt: skip
+    script = shutil.which("tensorboard")
+    if script is None and find_spec("tensorboard") is not None:
+        return [sys.executable]
+    if script is None:
+        raise NotFound(
+            "TensorBoard is not installed on this machine", place=f"PATH: {os.environ.get('PATH', '')}",
+            mend="pip install tensorboard, in the environment that is active", anchor="no-tensorboard",
+        )  # fmt: skip
+    with open(script, "rb") as file:
+        first, second = (os.fsdecode(file.readline(4096)).strip() for _ in range(2))
+    words = shlex.split(first.removeprefix("#!")) if first.startswith("#!") else []
+    if (
+        words and os.path.basename(words[0]) == "sh"
+    ):  # pip's form for long paths: '''exec' "/long path/python" "$0" "$@"
+        words = shlex.split(second)[1:2]
+    if not words or "python" not in os.path.basename(words[-1]):
+        raise NotFound(
+            f"{script} is not a program of Python, which TensorBoard is", place=script,
+            mend="pip install tensorboard, in an environment whose bin comes first on the PATH", anchor="no-tensorboard",
+        )  # fmt: skip
+    return words
 
 
-def arguments(runs: Mapping[str, str], port: int) -> list[str]:
-    """Return the arguments of a TensorBoard of this machine that shows the runs. Raises BadInput for a folder that cannot be named."""
+def address(port: int, path: str) -> str:
+    """Return the address of a TensorBoard of this machine. `path`: a secret, since it refuses other users in no other way."""
+    return f"http://{HOST}:{port}/{path}/"
+
+
+def launch(runs: Mapping[str, str], port: int, path: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a TensorBoard that shows the runs at `address(port, path)`.
+
+    Its arguments are in the environment, which its user alone can read, unlike its command. Raises NotFound where there is no TensorBoard,
+    and BadInput for a folder that cannot be named.
+    """
     if odd := next((folder for folder in runs.values() if "," in folder), ""):
         raise BadInput(
             f"TensorBoard cannot be given {odd}: a comma is where a folder ends for it", place=odd,
             mend="name its parent folder: tensorboard --logdir PATH", anchor="no-event-files",
         )  # fmt: skip
     spec = ",".join(f"{run}:{local_path(folder)}" for run, folder in runs.items())
-    return ["--logdir_spec", spec, "--host", "127.0.0.1", "--port", str(port)]
+    arguments = ["--logdir_spec", spec, "--host", HOST, "--port", str(port), "--path_prefix", f"/{path}"]
+    return [*python(), "-c", _RUN], {**os.environ, _ARGUMENTS: json.dumps(arguments)}
 
 
 @contextlib.contextmanager
@@ -277,7 +309,7 @@ def free_port(number: int | None) -> int:
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was closed a moment ago is free
             with contextlib.suppress(OSError):
-                listener.bind(("127.0.0.1", port))
+                listener.bind((HOST, port))
                 return int(listener.getsockname()[1])
     if number is None:
         problem, place, mend = f"ports {ports[0]} to {ports[-1]} are taken", "", "name a free one: --port"

@@ -18,6 +18,7 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
 
     They are looked for in its outputs, at its checkpoint's path, and in the logs of its key `tensorboard`. Each job and task is a run.
     """
+    import secrets
     import subprocess
     import sys
 
@@ -27,7 +28,7 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
 
     if every == bool(jobs):
         raise click.UsageError("name jobs, or --all", click.get_current_context())
-    start = tensorboard.program()
+    tensorboard.python()  # where there is none, that is said first
     runs: dict[str, str] = {}
     errors = for_each(sorted(job_ids()) if every else jobs, lambda job: runs.update(tensorboard.event_folders(job)))
     if errors and not every:
@@ -36,8 +37,8 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
         click.echo(f"warning: {error}", err=True)
     if not runs:
         raise tensorboard.no_event_files(_names(jobs))
-    number = tensorboard.free_port(port)
-    address = f"http://127.0.0.1:{number}/"
+    number, path = tensorboard.free_port(port), secrets.token_urlsafe()
+    address = tensorboard.address(number, path)
     if wants_json():
         print_json({"address": address, "runs": runs})
     else:
@@ -46,15 +47,13 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
             click.echo(f"  {run}: {folder}")
     sys.stdout.flush()
     try:
-        with (
-            interrupting(),
-            tensorboard.followed(runs) as folders,
-            subprocess.Popen([*start, *tensorboard.arguments(folders, number)], stdout=sys.stderr) as board,
-        ):
-            try:
-                status = board.wait()
-            finally:
-                board.terminate()
+        with interrupting(), tensorboard.followed(runs) as folders:
+            arguments, environ = tensorboard.launch(folders, number, path)
+            with subprocess.Popen(arguments, env=environ, stdout=sys.stderr) as board:
+                try:
+                    status = board.wait()
+                finally:
+                    board.terminate()
     except Interrupted:  # the usual way to end it
         return
     if status:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -27,12 +29,11 @@ BEGIN = 180.0  # s until it accepts connections, on a busy machine
 GRACE = 5.0  # s between SIGTERM and SIGKILL
 POLL = 0.1  # s between two tries to connect
 _LAST_LINES = 5  # of its output, in the error that it did not start
-_HOST = "127.0.0.1"
 
 
 @attrs.define(eq=False)
 class _Board:
-    port: asyncio.Future[int]  # done once it accepts connections
+    address: asyncio.Future[str]  # done once it accepts connections
     used: float = attrs.field(factory=time.monotonic)
     life: asyncio.Task[None] | None = None
 
@@ -54,18 +55,19 @@ class TensorBoards:
             for _, oldest in sorted(self._boards.items(), key=lambda entry: entry[1].used)[:-MOST]:
                 if oldest.life is not None:
                     oldest.life.cancel()
-        await asyncio.shield(board.port)
+        await asyncio.shield(board.address)
 
     def program(self, job: str) -> Program | None:
         """Return the one of a job, as the proxy reaches it; None where none accepts connections."""
         from trainmaster.web.proxy import Program
 
         board = self._boards.get(job)
-        if board is None or not board.port.done():
+        if board is None or not board.address.done():
             return None
         board.used = time.monotonic()
-        port = board.port.result()
-        return Program(f"http://{_HOST}:{port}/", lambda: asyncio.open_connection(_HOST, port))
+        address = board.address.result()
+        parts = urlsplit(address)
+        return Program(address, lambda: asyncio.open_connection(parts.hostname, parts.port))
 
     async def close(self) -> None:
         """End all."""
@@ -77,57 +79,59 @@ class TensorBoards:
     async def _run(self, job: str, board: _Board) -> None:
         """Have one run until nobody has asked it for long."""
         try:
-            async with _running(job) as (process, port):
-                board.port.set_result(port)
+            async with _running(job) as (process, address):
+                board.address.set_result(address)
                 board.used = time.monotonic()
                 while process.returncode is None and (left := board.used + self._idle - time.monotonic()) > 0:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(left):
                             await process.wait()
         except Exception as error:
-            if board.port.done():
+            if board.address.done():
                 raise
             _refuse(board, error)
         finally:
             del self._boards[job]
-            if not board.port.done():
+            if not board.address.done():
                 _refuse(board, TrainmasterError("TensorBoard was ended before it answered", mend="open it again"))
 
 
 def _refuse(board: _Board, error: Exception) -> None:
-    board.port.set_exception(error)
-    board.port.exception()  # the reader may have gone: nobody else asks
+    board.address.set_exception(error)
+    board.address.exception()  # the reader may have gone: nobody else asks
 
 
 @contextlib.asynccontextmanager
-async def _running(job: str) -> AsyncIterator[tuple[Process, int]]:
-    """Have TensorBoard run over the event files of a job; yield it and its port once it accepts connections."""
+async def _running(job: str) -> AsyncIterator[tuple[Process, str]]:
+    """Have TensorBoard run over the event files of a job; yield it and its address once it accepts connections."""
     from trainmaster.client import tensorboard
     from trainmaster.host import linux
 
-    command = tensorboard.program()
     runs = await in_thread(tensorboard.event_folders, job)
     if not runs:
         raise tensorboard.no_event_files(job)
-    port = tensorboard.free_port(0)
+    port, path = tensorboard.free_port(0), secrets.token_urlsafe()
     linux.adopt_orphans(False)  # nothing changes; the child must import nothing
     with tempfile.TemporaryFile() as output, tensorboard.followed(runs) as folders:
+        command, environ = tensorboard.launch(folders, port, path)
         process = await asyncio.create_subprocess_exec(
-            *command, *tensorboard.arguments(folders, port), stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            *command, env=environ, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=linux.die_with_parent,
         )  # fmt: skip
         try:
             await _wait_until_ready(process, port, output)
-            yield process, port
+            yield process, tensorboard.address(port, path)
         finally:
             await _end(process)
 
 
 async def _wait_until_ready(process: Process, port: int, output: IO[bytes]) -> None:
+    from trainmaster.client.tensorboard import HOST
+
     limit = time.monotonic() + BEGIN
     while process.returncode is None and time.monotonic() < limit:
         with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection(_HOST, port)
+            _, writer = await asyncio.open_connection(HOST, port)
             writer.close()
             return
         await asyncio.sleep(POLL)
