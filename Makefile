@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java format demo unit test test-full soak check docs docs-serve record peers estimator versions bench release clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java pins format demo unit test test-full soak check docs docs-serve record peers estimator versions bench release clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -121,6 +121,14 @@ check: setup
 	$(PYTEST) $(CHECKS)
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# After a version in constraints/ was changed: the digests of the files of each.
+pins: $(UV)
+	@for file in $(filter-out %/pages.txt,$(wildcard constraints/*.txt)); do \
+	  grep -oE '^[^ ]+==[^ ]+' $$file | \
+	    $(UV) pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate - --output-file $$file.new; \
+	  mv $$file.new $$file; \
+	done
 
 format: setup
 	$(BIN)/ruff check --fix-only --quiet .

@@ -19,7 +19,7 @@ venv() {
   local place=$WORK/$1 requirements=$2
   shift
   [ -e "$place/.installed" ] && return
-  awk -F== 'NR == FNR { if (NF > 1) own[$1]; next } /==/ && !($1 in own) { own[$1]; print }' "$@" > "$place.txt"
+  awk -F'==| ' 'NR == FNR { if (NF > 1) own[$1]; next } /==/ && !($1 in own) { own[$1]; print $1 "==" $2 }' "$@" > "$place.txt"
   uv venv --quiet --clear --python "$BIN/python" "$place" >&2 &&
     uv pip install --quiet --python "$place/bin/python" -r "$requirements" -c "$place.txt" ${EDITABLE:+-e "$EDITABLE"} >&2 &&
     touch "$place/.installed"

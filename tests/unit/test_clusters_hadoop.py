@@ -252,7 +252,7 @@ def test_a_java_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         jars.java()
 
 
-def test_no_maven_and_one_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_maven_one_that_fails_and_one_that_brings_other_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(BadInput, match=r"no Maven \(mvn\) on the path"):
@@ -260,6 +260,11 @@ def test_no_maven_and_one_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     program(tmp_path / "bin", "mvn", "echo '[ERROR] Could not transfer artifact: no route to host'; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(EngineFailed, match="Maven could not download Hadoop: Could not transfer artifact"):
+        jars.jars()
+    name = sorted(jars.pinned())[0][0]
+    bring = 'for word; do case $word in -DoutputDirectory=*) /bin/mkdir "${word#*=}"; echo other >"${word#*=}/%s";; esac; done'
+    program(tmp_path / "bin", "mvn", bring % name)
+    with pytest.raises(EngineFailed, match=f"Maven brought other jars than those of this Trainmaster: {name}, "):
         jars.jars()
     assert [path.name for path in (tmp_path / "cache/trainmaster").iterdir() if not path.name.endswith(".lock")] == []
 

@@ -1,6 +1,6 @@
 """Hadoop's jars out of Maven, and the Java that runs them.
 
-`pom.xml` names the jars, with fixed versions. They are downloaded once for each user and pom into
+`pom.xml` names the jars, with fixed versions, and `jars.sha256` has the digest of each, as `sha256sum` writes it. They are downloaded once for each user and pom into
 `$XDG_CACHE_HOME/trainmaster/hadoop-<digest of the pom>`. The directory gets its name when it is complete, so that an interrupted download
 leaves nothing that looks like one. A process that needs the jars meanwhile waits for the one that loads them.
 """
@@ -22,6 +22,7 @@ from trainmaster.host.java import find_java
 from trainmaster.host.places import cache_dir
 
 POM = Path(__file__).with_name("pom.xml")
+SUMS = Path(__file__).with_name("jars.sha256")
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 JAVAS = range(11, 22)  # major versions under which Hadoop 3.4 runs; 23 removed what its security needs
 _LONGEST = 1800.0  # s that a download may take
@@ -77,7 +78,28 @@ def _download(maven: str, folder: Path) -> None:
                 mend="see that this machine reaches a Maven repository, or names one in ~/.m2/settings.xml",
                 anchor="no-download",
             )
+        if odd := sorted(name for name, _ in digests(Path(scratch) / "lib") ^ pinned()):
+            raise EngineFailed(
+                f"Maven brought other jars than those of this Trainmaster: {', '.join(dict.fromkeys(odd))[:300]}",
+                mend="see who has changed them: the Maven repository of this machine (~/.m2), or the one that it downloads from",
+                anchor="no-download",
+            )
         os.rename(f"{scratch}/lib", folder)
+
+
+def pinned() -> set[tuple[str, str]]:
+    """Return the name and digest of each jar that is known."""
+    lines = (line.split() for line in SUMS.read_text().splitlines())
+    return {(name, digest) for digest, name in lines}
+
+
+def digests(folder: Path) -> set[tuple[str, str]]:
+    """Return the name and digest of each file in a directory."""
+    found = set()
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            found.add((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+    return found
 
 
 @contextmanager
