@@ -228,7 +228,19 @@ def test_nobody_sees_half_of_a_job(home, monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [[], []]
     with pytest.raises(StorageFailed, match="could not keep the job"), record(job({}, name="full"), {}, facts, "", {}):
         pass
-    assert os.listdir(home.state / "jobs") == [name]
+    assert job_ids() == [name]
+    assert os.listdir(home.state / "jobs" / ".drafts") == []
+
+
+def test_drafts_of_submitters_that_were_killed_are_removed_a_day_later(home) -> None:
+    drafts = home.state / "jobs" / ".drafts"
+    for name, age in (("old", 100_000), ("written", 10)):
+        (drafts / name).mkdir(parents=True)
+        (drafts / name / "token").write_text("t")
+        os.utime(drafts / name, (time.time() - age,) * 2)
+    with job_draft() as draft:
+        assert sorted(os.listdir(drafts)) == sorted([draft.name, "old", "written"])
+    assert os.listdir(drafts) == ["written"]
 
 
 def test_a_draft_leaves_another_job_alone(home) -> None:
@@ -237,7 +249,8 @@ def test_a_draft_leaves_another_job_alone(home) -> None:
         assert keep_draft(draft, "digits-aaaaaa")
     with job_draft() as draft:
         assert not keep_draft(draft, "digits-aaaaaa")
-    assert os.listdir(home.state / "jobs") == ["digits-aaaaaa"]
+    assert job_ids() == ["digits-aaaaaa"]
+    assert os.listdir(home.state / "jobs" / ".drafts") == []
     assert (home.state / "jobs" / "digits-aaaaaa" / "token").read_text() == "first"
 
 

@@ -252,7 +252,9 @@ def test_a_java_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         jars.java()
 
 
-def test_no_maven_one_that_fails_and_one_that_brings_other_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_maven_one_that_fails_and_one_that_brings_other_jars(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(BadInput, match=r"no Maven \(mvn\) on the path"):

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from trainmaster.host.places import (
 URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
+_DRAFT_LIFE = 86400.0  # s after which nobody writes a job's directory any more
 UPLOADED = 330.0  # s that a submission to a cluster may take, where no lock tells whether it goes on
 LONGEST_ID = _LONGEST + len("-k3x7qa")
 
@@ -124,17 +125,27 @@ def job_ids() -> list[str]:
 
 @contextmanager
 def job_draft() -> Iterator[Path]:
-    """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise."""
-    draft = state_dir() / "jobs" / f".{os.urandom(8).hex()}"
-    draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise, and
+    what processes that were killed have left.
+    """
+    drafts = state_dir() / "jobs" / ".drafts"  # on the file system of jobs
+    drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = drafts / os.urandom(8).hex()
     draft.mkdir(mode=0o700)
     try:
         yield draft
     finally:
-        if draft.exists():
+        if left := [other for other in drafts.iterdir() if other == draft or _is_left(other)]:
             import shutil
 
-            shutil.rmtree(draft, ignore_errors=True)
+            for folder in left:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left(draft: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return time.time() - draft.stat().st_mtime > _DRAFT_LIFE
+    return False
 
 
 def keep_draft(draft: Path, job: str) -> bool:

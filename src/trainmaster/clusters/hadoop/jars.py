@@ -1,8 +1,8 @@
 """Hadoop's jars out of Maven, and the Java that runs them.
 
-`pom.xml` names the jars, with fixed versions, and `jars.sha256` has the digest of each, as `sha256sum` writes it. They are downloaded once for each user and pom into
-`$XDG_CACHE_HOME/trainmaster/hadoop-<digest of the pom>`. The directory gets its name when it is complete, so that an interrupted download
-leaves nothing that looks like one. A process that needs the jars meanwhile waits for the one that loads them.
+`pom.xml` names the jars, with fixed versions, and `jars.sha256` has the digest of each, as `sha256sum` writes it. They are downloaded once
+for each user and pom into `$XDG_CACHE_HOME/trainmaster/hadoop-<digest of the pom>`. The directory gets its name when it is complete, so
+that an interrupted download leaves nothing that looks like one. A process that needs the jars meanwhile waits for the one that loads them.
 """
 
 from __future__ import annotations

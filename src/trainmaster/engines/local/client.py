@@ -99,7 +99,8 @@ class LocalClient(OnThisMachine):
     def jobs(self) -> Sequence[str]:
         """Return the ids of the jobs that have a storage here, or that run here."""
         try:
-            stored = {entry.name for entry in (places.state_dir() / "jobs").iterdir() if entry.is_dir()}
+            folders = (places.state_dir() / "jobs").iterdir()
+            stored = {entry.name for entry in folders if entry.is_dir() and not entry.name.startswith(".")}
         except FileNotFoundError:
             stored = set()
         return sorted(stored.union(places.live_jobs()))
