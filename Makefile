@@ -3,13 +3,14 @@
 #   make demo        two workers train a model on handwritten digits
 #   make test        the short tests, under 15 minutes; make test-full: all but the soak; make soak: those and an hour of faults
 #   make check       format, lint, types, layers, documents
+#   make audit       versions with known holes, files that are not the pinned ones
 #   make release     wheel and sdist in dist/, checked
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
-INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt
+INSTALL := $(UV) pip install --quiet --compile-bytecode -c constraints/dev.txt -c constraints/frameworks.txt --build-constraints constraints/dev.txt
 PYTEST := $(BIN)/python -m pytest -q $(PYTEST_ARGS)
 PARALLEL := -n logical --maxprocesses 8 --dist loadgroup
 # A short test waits for a third of its time, so two for each core keep all cores busy.
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV PYTHONPATH
 export PATH := $(abspath $(BIN)):$(PATH)
 export UV_PYTHON := $(abspath $(BIN))/python
 
-.PHONY: setup frameworks packages s3server hadoop kubernetes spark java pins format demo unit test test-full soak check docs docs-serve record peers estimator versions bench release clean
+.PHONY: setup frameworks packages s3server hadoop kubernetes spark java pins format demo unit test test-full soak check docs docs-serve record peers estimator versions bench audit release clean
 .DEFAULT_GOAL := setup
 
 # took,WHAT: says how long the recipe has taken since `start` was set.
@@ -127,7 +128,7 @@ pins: $(UV)
 	@for file in $(filter-out %/pages.txt,$(wildcard constraints/*.txt)); do \
 	  grep -oE '^[^ ]+==[^ ]+' $$file | \
 	    $(UV) pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate - --output-file $$file.new; \
-	  mv $$file.new $$file; \
+	  if cmp -s $$file.new $$file; then rm $$file.new; else mv $$file.new $$file; fi; \
 	done
 
 format: setup
@@ -176,6 +177,13 @@ bench: frameworks peers spark
 # The wheel, the sdist, their checksums and the list of what the wheel installs, in dist/. Nothing is published.
 release: setup java $(VENV)/.release
 	@tools/release
+
+# Whether a version has a known hole, or a file is not the pinned one.
+audit: setup $(VENV)/.audit
+	@$(BIN)/python tools/audit
+
+$(VENV)/.audit: $(VENV)/.dev
+	@start=$$(date +%s); $(INSTALL) -e '.[audit]'; touch $@; $(call took,tools of an audit)
 
 $(VENV)/.release: $(VENV)/.dev
 	@start=$$(date +%s); $(INSTALL) -e '.[release]'; touch $@; $(call took,tools of a release)

@@ -33,17 +33,22 @@ def java() -> str:
     return find_java("Hadoop", JAVAS)
 
 
+def folder() -> Path:
+    """Return the directory of the jars, whether it exists or not."""
+    return cache_dir() / f"hadoop-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+
+
 def jars(say: Callable[[str], None] = lambda line: None) -> Path:
     """Return the directory of the jars; download them if need be, and tell `say` of that."""
-    folder = cache_dir() / f"hadoop-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
-    if folder.is_dir():
-        return folder
-    with _locked(folder):
-        if not folder.is_dir():
+    place = folder()
+    if place.is_dir():
+        return place
+    with _locked(place):
+        if not place.is_dir():
             maven = _maven()
-            say(f"downloading Hadoop by Maven into {folder}, about 100 MB, once")
-            _download(maven, folder)
-    return folder
+            say(f"downloading Hadoop by Maven into {place}, about 100 MB, once")
+            _download(maven, place)
+    return place
 
 
 def _maven() -> str:
@@ -57,8 +62,8 @@ def _maven() -> str:
     return maven
 
 
-def _download(maven: str, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=".loading-", dir=folder.parent) as scratch:
+def _download(maven: str, place: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".loading-", dir=place.parent) as scratch:
         shutil.copy(POM, Path(scratch) / "pom.xml")
         command = [maven, "-q", "-B", "-ntp", COPY, f"-DoutputDirectory={scratch}/lib", "-DincludeScope=runtime"]
         process = subprocess.Popen(
@@ -84,7 +89,7 @@ def _download(maven: str, folder: Path) -> None:
                 mend="see who has changed them: the Maven repository of this machine (~/.m2), or the one that it downloads from",
                 anchor="no-download",
             )
-        os.rename(f"{scratch}/lib", folder)
+        os.rename(f"{scratch}/lib", place)
 
 
 def pinned() -> set[tuple[str, str]]:
