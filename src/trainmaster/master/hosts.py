@@ -19,6 +19,7 @@ from trainmaster.core.spec.job import Job
 from trainmaster.engines.contract import AgentSpec, MasterContainer, MasterSide, Tokens
 from trainmaster.engines.local.launch import AGENT, forget
 from trainmaster.host.linux import descriptor_limit
+from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.runtime.network.pinned import serving
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class ContainerHost:
             await self._listeners[1].on_tcp(self._sockets[1])
 
     def _is_proxy(self, scope: Mapping[str, Any]) -> bool:
-        return str(scope["client"][0]).removeprefix("::ffff:") in self._container.proxies
+        return plain_address(str(scope["client"][0])) in self._container.proxies
 
     async def serve_readers(self) -> None:
         await asyncio.Event().wait()

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.foreign import json_in
-from trainmaster.runtime.network.listeners import RESERVATIONS
+from trainmaster.runtime.network.listeners import RESERVATIONS, plain_address
 from trainmaster.runtime.network.strangers import Strangers
 
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"
@@ -195,7 +195,7 @@ class Server:
                 if request.get("type") == "STOP":
                     self._stopped.set() if self._end else self.stop()
         except (OSError, ValueError, EOFError) as error:
-            _LOG.warning("a connection from %s was closed: %s", peer[0], error)
+            _LOG.warning("a connection from %s was closed: %s", plain_address(peer[0]), error)
         finally:
             self._let_in(connection)
 

@@ -26,6 +26,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from trainmaster.core.foreign import json_in
+from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.web.contract import Reader
 from trainmaster.web.headers import HEADERS, sending
 
@@ -241,11 +242,6 @@ class Access:
 def may_change(reader: Reader, token: str) -> bool:
     """Tell whether a form came from a page of this reader's session."""
     return reader.may_act and bool(reader.csrf) and _same(token, reader.csrf)
-
-
-def plain_address(address: str) -> str:
-    """Return an address as it is written without IPv6 around it."""
-    return address.removeprefix("::ffff:")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from trainmaster.web.access import plain_address
+from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.web.contract import Facts, Gate, Reader
 from trainmaster.web.headers import sending
 from trainmaster.web.pages.app import job_pages

@@ -71,6 +71,11 @@ class Row(NamedTuple):
         return listener
 
 
+def plain_address(address: str) -> str:
+    """Return a peer's address as it is written without IPv6 around it, which one of IPv4 has at a listener of all addresses."""
+    return address.removeprefix("::ffff:")
+
+
 _PRIVATE = "directory of mode 700, socket of mode 600"
 _TLS = "TLS under the job's own certificate"
 _PEER = "the kernel names the peer's user"
