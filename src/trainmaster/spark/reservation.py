@@ -34,7 +34,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainmaster.core.foreign import json_in
 from trainmaster.runtime.network.listeners import RESERVATIONS, plain_address
 from trainmaster.runtime.network.strangers import Strangers
 
@@ -318,7 +317,10 @@ class _Channel:
         content = self._read(length)
         if not hmac.compare_digest(code, self._code(self._peer, content)):
             raise _WrongKey("a message has the wrong key")
-        body = json_in(content)
+        try:
+            body = json.loads(content)
+        except RecursionError:
+            raise ValueError("a message is nested too deeply") from None
         if not isinstance(body, dict):
             raise ValueError("a message is not a JSON object")
         return body
