@@ -73,15 +73,19 @@ def test_nothing_but_the_table_opens_a_listener() -> None:
     ("row", "kind"),
     [(READERS_HERE, socket.SOCK_STREAM), (BELL, socket.SOCK_DGRAM), (FEED_HERE, socket.SOCK_SEQPACKET)],
 )
-def test_a_unix_socket_is_closed_to_others_before_it_has_its_name(tmp_path: Path, row: Row, kind: int) -> None:
-    path, chmod, there = tmp_path / "x.sock", os.chmod, []
+def test_a_unix_socket_is_closed_to_others_from_its_first_moment_on(tmp_path: Path, row: Row, kind: int) -> None:
+    path, bind, modes = tmp_path / "x.sock", socket.socket.bind, []
+
+    def binding(opened: socket.socket, place: str) -> None:
+        bind(opened, place)
+        modes.append(stat.S_IMODE(path.stat().st_mode))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "chmod", lambda *given: (there.append(path.exists()), chmod(*given)))
+        patch.setattr(socket.socket, "bind", binding)
         for _ in range(2):  # the second takes the place of the first
             with row.at_path(str(path)) as opened:
                 assert opened.type == kind
-                assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert there == [False, True]
+    assert modes == [0o600, 0o600]
     assert os.listdir(tmp_path) == ["x.sock"]
 
 

@@ -43,8 +43,8 @@ _LONGEST_LINK = 4096  # bytes: PATH_MAX of Linux
 _DAMAGED = (  # RuntimeError: a zip that is encrypted, or packed in a way that zipfile does not know
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError, UnicodeDecodeError,
 )  # fmt: skip
-# Errors of the system that an archive causes: offsets below 0, names that are too long, files below files.
-_IMPOSSIBLE = {errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+# Errors that an archive causes: offsets below 0, names that are too long, files below files; None is the number of those of bz2 and gzip.
+_IMPOSSIBLE = {None, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
 @attrs.frozen(slots=True)

@@ -40,7 +40,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
-from attrs.validators import deep_iterable, ge, instance_of, lt
+from attrs.validators import and_, deep_iterable, ge, instance_of, lt
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.foreign import number_in, numbers_in
@@ -57,6 +57,7 @@ _STATE = re.compile(
     r"(?P<folder>(?:.*/)?)state-(?P<number>[0-9]{8,15})\.(?:bin|json)"
 )  # of `runtime.states.stored_states`
 _LOOKS = 5  # times the path is looked at until nothing has changed while it was sent
+NAME_MAX, PATH_MAX = 255, 4096  # bytes, of Linux (limits.h)
 _LATEST = 1000  # numbers tried from the newest on
 _WAIT = 0.05  # s between two looks whether another task has finished restoring
 _NO_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # a folder of NFS, for one: flock(2)
@@ -73,7 +74,13 @@ class Unsettled(StorageFailed):
 
 
 # A manifest is read from a place where others may write.
-_TEXT = instance_of(str)
+def _is_name(stored: Any, attribute: Any, text: str) -> None:
+    parts = os.fsencode(text).split(b"/")  # a UnicodeEncodeError, which is a ValueError, for half a character
+    if max(map(len, parts)) > NAME_MAX or len(text) >= PATH_MAX:
+        raise ValueError(f"{text[:100]!r} is too long for a file")
+
+
+_TEXT = and_(instance_of(str), _is_name)
 _COUNT = [instance_of(int), ge(0), lt(1 << 63)]
 _TIME = [instance_of(int), ge(-(1 << 70)), lt(1 << 70)]
 

@@ -160,7 +160,7 @@ def _yaml(path: str, text: str) -> Any:
         raise ConfError(f"{path} is YAML, and PyYAML is not installed", "pip install PyYAML") from None
     try:
         return yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         line = str(error).splitlines()[0]
         raise ConfError(
             f"{path} is not a kubeconfig: {line}", "correct it, or name another one in KUBECONFIG"

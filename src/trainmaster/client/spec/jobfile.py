@@ -17,6 +17,7 @@ from trainmaster.core.errors import BadInput, NotFound
 Place = tuple[str, ...]
 _LIMIT = 4 * 1024 * 1024  # bytes of a job file
 _MOST_VALUES = 100_000
+_DEEPEST = 100
 _TEXTS = frozenset({"env", "annotations", "labels"})  # what is in them is text, however it looks
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -39,7 +40,7 @@ def load(path: str | Path, kind: str = "job file", name: str = "") -> tuple[dict
 def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, str]]:
     """Return the same for YAML text; messages call it `name`."""
     try:
-        building = _Building(_Loader(content), name)
+        building = _Building(content, name)
         data = building.document()
     except yaml.MarkedYAMLError as error:
         raise _broken(error, name) from error
@@ -56,17 +57,27 @@ def parse(content: bytes | str, name: str) -> tuple[dict[str, Any], dict[Place, 
 def value(text: str, path: Place = ()) -> Any:
     """Return a flag's text as a value of the key `path`, read as YAML where it is YAML: numbers, true, {min: 2, max: 8}."""
     try:
-        return _Building(_Loader(text), "the value").document(path)
+        return _Building(text, "the value").document(path)
     except (yaml.YAMLError, RecursionError):
         return text
+
+
+def _check_depth(content: bytes | str) -> None:
+    """Raise RecursionError where YAML is nested deeper than a job is: libyaml's loader would overflow the stack of this process."""
+    depth = 0
+    for event in yaml.parse(content, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise RecursionError(f"it is nested more than {_DEEPEST} deep")
 
 
 class _Building:
     """Makes data out of the nodes of one document, and remembers where each value stands."""
 
-    def __init__(self, loader: Any, name: str) -> None:
+    def __init__(self, content: bytes | str, name: str) -> None:
+        _check_depth(content)
         self.origins: dict[Place, str] = {}
-        self._loader = loader
+        self._loader = _Loader(content)
         self._name = name
         self._checked: set[int] = set()  # mappings whose keys were compared; joining `<<` repeats some
         self._values = 0

@@ -316,7 +316,9 @@ def _read_manifest(folder: str, name: str) -> Manifest:
             shares = tuple(
                 {**share, "bytes": int(share["bytes"]), "digest": str(share["digest"])} for share in content["shares"]
             )
-            return Manifest(int(content["version"]), int(content["sequence"]), len(shares), folder, shares)
+            if len(shares) != servers:
+                raise ValueError("it is of another number of servers")
+            return Manifest(int(content["version"]), int(content["sequence"]), servers, folder, shares)
         fault = f"{path} is of format {content['format']}, and {_FORMAT} is the one known here"
     except FileNotFoundError:
         raise
