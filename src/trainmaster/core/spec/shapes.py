@@ -71,7 +71,7 @@ def _positive_count(value: Any) -> int:
 def _number(value: Any) -> float:
     try:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         number = None
     if number is None or number != number or abs(number) == float("inf"):
         raise ValueError("expected a number")
