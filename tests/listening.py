@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -57,7 +56,7 @@ def places(process: int) -> Iterator[tuple[str, int]]:
     for line in (folder / "net" / "unix").read_text(errors="replace").splitlines()[1:]:
         _, _, _, flags, kind, _, number, *path = line.split()
         if path and f"socket:[{number}]" in sockets and (int(flags, 16) & _LISTENS or kind == _DATAGRAMS):
-            yield re.sub(r"\.\d+$", "", path[0]), 0  # the kernel keeps the name that it was bound with
+            yield path[0], 0
     for table in ("tcp", "tcp6"):
         for line in (folder / "net" / table).read_text().splitlines()[1:]:
             local, state, number = (line.split()[column] for column in (1, 3, 9))

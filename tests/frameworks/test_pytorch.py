@@ -6,9 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+import listening
 import pytest
 import waiting
 from placing import EXAMPLES, LIMIT, Place, Program, Start, formed
+
+import trainmaster
 
 TRAIN = [sys.executable, EXAMPLES / "digits" / "train.py"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -88,6 +91,35 @@ def test_a_killed_group_goes_on_from_its_checkpoint_in_the_next_generation(
         assert f"going on after epoch {done}" in text
     assert f"epoch {done + 1}:" in said[0]
     assert "epoch 1:" not in said[0]
+
+
+HELD = """
+import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+print("pid", os.getpid(), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.05)
+dist.barrier()
+"""
+
+
+def test_other_hosts_reach_no_port_of_a_job_on_this_machine_but_that_of_the_store(home, tmp_path: Path) -> None:
+    worker = {"command": [sys.executable, "-c", HELD], "replicas": 2, "workdir": "share"}
+    run = trainmaster.submit(
+        trainmaster.Job(name="held", framework="pytorch", roles={"worker": worker}), directory=tmp_path
+    )
+
+    def pids() -> list[int]:
+        lines = [line for rank in range(2) for line in run.logs(f"worker:{rank}")]
+        return [int(line.split()[1]) for line in lines if line.startswith("pid ")]
+
+    waiting.until(lambda: len(pids()) == 2, limit=LIMIT, what=lambda: str([*run.logs()]))
+    at = [sorted({place for place, _ in listening.places(pid)}) for pid in pids()]
+    (tmp_path / "go").touch()
+    run.wait()
+    assert at == [["127.0.0.1", "all addresses"], ["127.0.0.1"]]
 
 
 def test_a_process_is_told_what_torchrun_tells(place: Place, start: Start, tmp_path: Path) -> None:

@@ -246,6 +246,12 @@ def test_rank_0_makes_the_store() -> None:
     assert (first.store, second.store) == ("", f"{second.env['MASTER_ADDR']}:{second.env['MASTER_PORT']}")
 
 
+@pytest.mark.parametrize(("address", "interface"), [("127.0.0.1", "lo"), ("10.0.0.{}", None)])
+def test_ports_of_a_pytorch_job_on_one_machine_are_for_it_alone(address: str, interface: str | None) -> None:
+    told = frameworks.placement("pytorch", formed("worker:0", "worker:1", address=address), "worker:1")
+    assert told.defaults.get("GLOO_SOCKET_IFNAME") == told.defaults.get("TP_SOCKET_IFNAME") == interface
+
+
 def test_pytorch_on_version_6_names_the_bare_host_and_a_url() -> None:
     told = frameworks.placement("pytorch", formed("worker:0", "worker:1", address="fd00::{}"), "worker:1")
     assert told.env["MASTER_ADDR"] == "fd00::0"

@@ -33,10 +33,12 @@ class Variable(Plain):
     agent: bool = False  # set where the program runs
 
 
-_OF_CLUSTERS = "on a cluster, unless the job or its submitter sets it"
+_UNLESS_SET = "unless the job or its submitter sets it"
+_OF_CLUSTERS = f"on a cluster, {_UNLESS_SET}"
+_OF_PYTORCH = f"on a cluster, and `lo` for PyTorch on one machine, {_UNLESS_SET}"
 NETWORK = (
-    Variable("GLOO_SOCKET_IFNAME", f"the interface of the task's address; {_OF_CLUSTERS}", "eth0", agent=True),
-    Variable("TP_SOCKET_IFNAME", f"the same, for PyTorch's RPC; {_OF_CLUSTERS}", "eth0", agent=True),
+    Variable("GLOO_SOCKET_IFNAME", f"the interface of the task's address; {_OF_PYTORCH}", "eth0", agent=True),
+    Variable("TP_SOCKET_IFNAME", f"the same, for PyTorch's RPC; {_OF_PYTORCH}", "eth0", agent=True),
     Variable("NCCL_SOCKET_IFNAME", f"the same, where the job has a `network`; {_OF_CLUSTERS}", "=ib0", agent=True),
     Variable("NCCL_NET", f"`Socket` or `IB`, by `network.transport`; {_OF_CLUSTERS}", "IB", agent=True),
     Variable("NCCL_IB_HCA", f"the device of `network.transport: rdma`; {_OF_CLUSTERS}", "=mlx5_0:1", agent=True),
