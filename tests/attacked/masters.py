@@ -177,7 +177,7 @@ def master(at: Scene) -> dict[table.Row, Target]:
     named = {"Host": host._page_name, "Cookie": "proxy-user=ann"}
 
     def see(connect: Callable[[], Any], status: int, method: str = "GET", **headers: str) -> bytes:
-        answer = said(connect, request("/static/style.css", method, **{**named, **headers}))
+        answer = until(lambda: said(connect, request("/static/style.css", method, **{**named, **headers})))
         assert f" {status} ".encode() in answer.partition(b"\r\n")[0], answer
         return answer
 
@@ -280,7 +280,7 @@ def ui(at: Scene) -> dict[table.Row, Target]:
         assert fetched(port, "/", **own, Cookie=cookie).status == 200
 
     def refused(expected: int, path: str = "/", method: str = "GET", body: bytes = b"", **headers: str) -> bytes:
-        answer = said(connect, request(path, method, body, **{**own, **headers}))
+        answer = until(lambda: said(connect, request(path, method, body, **{**own, **headers})))
         assert f" {expected} ".encode() in answer.partition(b"\r\n")[0], answer
         return answer
 
@@ -341,7 +341,7 @@ def page_of_program(at: Scene, port: int, its_site: site.Site) -> Target:
         assert b"the program" in said(at_port(port), request("/", Host=name, Cookie=used[-1]))
 
     def refused(name: str, path: str = "/", **headers: str) -> bytes:
-        answer = said(at_port(port), request(path, Host=name, **headers))
+        answer = until(lambda: said(at_port(port), request(path, Host=name, **headers)))
         assert b" 403 " in answer.partition(b"\r\n")[0], answer
         return answer
 

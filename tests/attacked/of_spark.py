@@ -93,7 +93,7 @@ def submitter(at: Scene) -> dict[table.Row, Target]:
 
     def submit(within: float) -> tuple[threading.Thread, socket.socket]:
         def wait(listener: socket.socket) -> None:
-            with contextlib.suppress(TrainmasterError):
+            with listener, contextlib.suppress(TrainmasterError):
                 entered.append(launch._wait(driver, listener, within, wire.driver_log("job")))
 
         with wire.awaiting_driver("job") as listener:
