@@ -64,12 +64,12 @@ class Joiner:
         """
         try:
             message = json.loads(frame, parse_constant=_refuse)
+            if (b"\\ud" if isinstance(frame, bytes) else "\\ud") in frame:  # type: ignore[operator]
+                message = _whole(message)
         except (ValueError, RecursionError) as error:
             raise FrameError(f"not JSON: {error}") from None
         if not isinstance(message, dict):
             raise FrameError("not a JSON object")
-        if (b"\\ud" if isinstance(frame, bytes) else "\\ud") in frame:  # type: ignore[operator]
-            message = _whole(message)
         whole: dict[str, Any] = message
         return self._part(whole) if "part" in whole else whole
 

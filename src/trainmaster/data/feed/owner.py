@@ -158,14 +158,15 @@ class Owner:
 
     def _receive(self, connection: _Connection, most: int = _MESSAGES) -> None:
         for _ in range(most):
+            files: list[int] = []
             try:
-                content, descriptors, _, _ = socket.recv_fds(connection.socket, MESSAGE_LIMIT, 1)
+                content, files, _, _ = socket.recv_fds(connection.socket, MESSAGE_LIMIT, 1)
                 if not content:
                     self._drop(connection)
                     break
                 message = json_in(content)
-                if descriptors:
-                    self._take_answer(connection, message, descriptors[0])
+                if files:
+                    self._take_answer(connection, message, files.pop())
                 else:
                     self._dispatch(connection, message)
             except (
@@ -177,10 +178,13 @@ class Owner:
             except OSError:
                 self._drop(connection)
                 break
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 log.warning("a connection to the feed %s sent a wrong message, and was closed: %s", self.path, error)
                 self._drop(connection)
                 break
+            finally:
+                for file in files:  # came with a message that may bring none
+                    os.close(file)
         self._send_answers([])
 
     def _drop(self, connection: _Connection) -> None:

@@ -71,7 +71,7 @@ class Streams:
                 await self._converse(owner, reader, writer)
         except (OSError, asyncio.IncompleteReadError):  # the feeder comes again
             pass
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             log.warning("a feeder's stream sent a wrong message, and was closed: %s", error)
         finally:
             self._writers.discard(writer)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.errors import EngineFailed
+from trainmaster.core.foreign import json_in
 from trainmaster.host.places import job_storage, shared_dir
 from trainmaster.runtime.network.listeners import SUBMITTER
 
@@ -110,14 +111,22 @@ def line(message: Any) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def read(reader: Any) -> dict[str, Any]:
+    """Return the next message; {} at the end. Raises ValueError for a line that is no JSON object, or longer than LIMIT."""
+    text = reader.readline(LIMIT)
+    message = json_in(text or b"{}")
+    if not isinstance(message, dict):
+        raise ValueError(f"{text[:80]!r} is not a message")
+    return message
+
+
 def ask(application: str, verb: str, **arguments: Any) -> Any:
     """Ask the bridge, and return its answer. Raises ConnectionError where the application has ended, EngineFailed where it refuses."""
     with connect(application) as connection:
         connection.sendall(line({"verb": verb, **arguments}))
-        answer = connection.makefile("rb").readline()
-    if not answer:
+        reply = read(connection.makefile("rb"))
+    if not reply:
         raise ConnectionResetError(f"the application {application} ended while it was asked")
-    reply = json.loads(answer)
     if "error" in reply:
         raise EngineFailed(f"the application {application} refuses: {reply['error']}", anchor="spark-application")
     return reply["answer"]

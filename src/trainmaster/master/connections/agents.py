@@ -222,7 +222,13 @@ class Agents:
         check({name: value for name, value in message.items() if name != "done"})
         try:
             await self._host.receive(connection, message)
-        except (ValueError, TypeError, LookupError) as error:  # only the reader of a message knows its whole form
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            OverflowError,
+        ) as error:  # only the reader of a message knows its whole form
             raise FrameError(f"a malformed {str(message.get('type'))[:20]}: {error}") from error
 
     def _take(self, connection: Connection, message: dict[str, Any]) -> None:

@@ -168,8 +168,9 @@ class Listener:
 
         self._app, self._trusts = app, trusts
         self._config = uvicorn.Config(
-            self._answer, interface="asgi3", lifespan="off", log_config=None, access_log=False, ws="websockets-sansio",
-            ws_max_size=FRAME, ws_ping_interval=PING, ws_ping_timeout=PING * 3, ws_per_message_deflate=False,
+            self._answer, interface="asgi3", lifespan="off", log_config=None, access_log=False,
+            http="h11",  # httptools, which uvicorn prefers where it is installed, does not bound headers
+            ws="websockets-sansio", ws_max_size=FRAME, ws_ping_interval=PING, ws_ping_timeout=PING * 3, ws_per_message_deflate=False,
             timeout_keep_alive=KEPT, server_header=False, date_header=False,
             proxy_headers=False,  # else whoever sends X-Forwarded-For chooses the address that we take for the peer's
         )  # fmt: skip

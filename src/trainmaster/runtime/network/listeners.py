@@ -76,6 +76,7 @@ _TLS = "TLS under the job's own certificate"
 _PEER = "the kernel names the peer's user"
 _PARAMETERS = "a token made from the job's"
 _STRANGERS = "before the proof 256 connections of a host, 512 of all, 10 s each"
+_OF_SERVER = "before the proof 64 connections of a host, 256 of all, 10 s each; headers of 4 KiB, then of 4 MiB; payloads of 8 GiB"
 _FREE = "all addresses, a free port"
 
 AGENTS_HERE = Row(
@@ -112,19 +113,21 @@ FEED_HERE = Row(
     socket.SOCK_SEQPACKET,
 )
 FEED = Row(
-    "rows of a feed", "agent in Spark", "the task's address, a free port", "the feed's feeders", f"{_TLS}; the feed's token", _STRANGERS,
+    "rows of a feed", "agent in Spark", "the task's address, a free port", "the feed's feeders", f"{_TLS}; the feed's token",
+    f"{_STRANGERS}; lines of 64 KiB",
     backlog=BACKLOG,
 )  # fmt: skip
 PARAMETERS_HERE = Row(
-    "parameters on this machine", "parameter server", "*/ps-*", "programs of the job", f"{_PRIVATE}; {_PEER}; {_PARAMETERS}"
+    "parameters on this machine", "parameter server", "*/ps-*", "programs of the job", f"{_PRIVATE}; {_PEER}; {_PARAMETERS}",
+    _OF_SERVER,
 )  # fmt: skip
 PARAMETERS_OF_HOST = Row(
     "parameters on one host of a cluster", "parameter server", "@trainmaster-ps-*", "programs of the job",
-    f"{_PEER}, at both ends; {_PARAMETERS}",
+    f"{_PEER}, at both ends; {_PARAMETERS}", _OF_SERVER,
 )  # fmt: skip
 PARAMETERS = Row(
     "parameters", "parameter server on a cluster", "the task's address, its port `ps`", "programs of the job", f"{_TLS}; {_PARAMETERS}",
-    "before the proof 64 connections of a host, 256 of all, 10 s each; headers of 4 MiB",
+    _OF_SERVER,
 )  # fmt: skip
 RING = Row(
     "sums of elastic Keras", "program", "the task's address, a free port", "the member before it in the ring",
@@ -132,7 +135,7 @@ RING = Row(
 )  # fmt: skip
 TICKETS = Row(
     "secrets of containers", "master in Spark", _FREE, "the job's executors", f"{_TLS}; a ticket that is valid once",
-    "before the proof 256 connections of a host, 512 of all, 20 s each", backlog=BACKLOG,
+    "before the proof 256 connections of a host, 512 of all, 20 s each; lines of 64 KiB", backlog=BACKLOG,
 )  # fmt: skip
 BRIDGE = Row(
     "jobs of an application",
@@ -143,11 +146,16 @@ BRIDGE = Row(
     "lines of 64 MiB",
 )
 SUBMITTER = Row(
-    "the driver that was started", "`tm submit`", "*/spark/*.submitter", "the job's driver", _PRIVATE, "one connection"
+    "the driver that was started",
+    "`tm submit`",
+    "*/spark/*.submitter",
+    "the job's driver",
+    _PRIVATE,
+    "one connection, one line of 64 MiB",
 )
 RESERVATIONS = Row(
     "TensorFlowOnSpark's reservations", "Spark's driver", "all addresses, a free port or one of `TFOS_SERVER_PORT`", "nodes of the cluster",
-    "each message proves the cluster's key; what is sent is readable", "before the proof 256 connections of a host; requests of 1 MiB",
+    "each message proves the cluster's key; what is sent is readable", f"{_STRANGERS}; requests of 1 MiB",
     backlog=256,
 )  # fmt: skip
 QUEUES = Row(
@@ -156,12 +164,13 @@ QUEUES = Row(
 )  # fmt: skip
 PAGES = Row(
     "pages", "`tm ui`", "127.0.0.1, port 8470; with `--listen` the address named", "the user; with `--listen` its readers",
-    "a code that opens one session; with `--listen` TLS and a reader's token, or the word of a trusted proxy", "forms of 16 KiB",
+    "a code that opens one session; with `--listen` TLS and a reader's token, or the word of a trusted proxy",
+    "10 s without a request; forms of 16 KiB",
     backlog=BACKLOG,
 )  # fmt: skip
 PAGES_OF_PROGRAMS = Row(
     "pages of programs", "`tm ui`", "127.0.0.1, port 8570", "the user's sessions",
-    "a ticket that is valid once, then a cookie of that page",
+    "a ticket that is valid once, then a cookie of that page", "10 s without a request",
     backlog=BACKLOG,
 )  # fmt: skip
 ROWS = (

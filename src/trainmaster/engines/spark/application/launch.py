@@ -152,7 +152,14 @@ def _wait(process: subprocess.Popen[bytes], listener: socket.socket, within: flo
             if connection is None and listener in ready:
                 connection = listener.accept()[0]
             elif connection is not None and connection in ready:
-                answer = json.loads(connection.makefile("rb").readline() or b"{}")
+                connection.settimeout(None if left is None else max(left, _PAUSE))
+                try:
+                    with connection.makefile("rb") as reader:
+                        answer = wire.read(reader)
+                except TimeoutError:
+                    raise _too_late(within, log) from None
+                except (OSError, ValueError) as error:
+                    raise _refused(f"who answers is not its driver: {error}") from None
                 if "application" in answer:
                     threading.Thread(target=_stay_connected, args=(process, connection), daemon=True).start()
                     connection = None

@@ -30,7 +30,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -49,7 +48,7 @@ import attrs
 from trainmaster.engines.spark.bridge import container, executors, line
 from trainmaster.engines.spark.bridge.line import Ask, Claim, Executor
 from trainmaster.engines.spark.bridge.listener import Listener
-from trainmaster.engines.spark.wire import folder, short_path
+from trainmaster.engines.spark.wire import folder, read, short_path
 from trainmaster.engines.spark.wire import line as encoded
 from trainmaster.host import java
 from trainmaster.host.locks import scratch
@@ -110,13 +109,17 @@ class Call(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        text = self.rfile.readline()
-        if not text:  # somebody looked whether there is a bridge
+        try:
+            self._answer(read(self.rfile))
+        except (OSError, ValueError) as error:  # it has gone, or was none of ours
+            log.warning("a connection was closed: %s", error)
+
+    def _answer(self, question: dict[str, Any]) -> None:
+        if not question:  # somebody looked whether there is a bridge
             return
-        question = json.loads(text)
         verb, bridge = question.pop("verb", ""), self.server.bridge
         if verb == "follow":
-            bridge.follow(self.connection, self.rfile, **question)
+            bridge.follow(self.connection, self.rfile, str(question.get("job")), str(question.get("token")))
             return
         try:
             answer = {"answer": getattr(bridge, f"answer_{verb}")(**question)}
@@ -292,8 +295,8 @@ class Bridge:
             return  # its end tells
         ours.connection, ours.state = connection, "running"
         try:
-            while message := reader.readline():
-                self._obey(ours, json.loads(message))
+            while message := read(reader):
+                self._obey(ours, message)
         except OSError:
             pass  # as its end
         finally:
