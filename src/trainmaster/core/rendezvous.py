@@ -29,12 +29,11 @@ from typing import Any, TypeAlias
 import attrs
 
 from trainmaster.core.input.trainings import training_name
-from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READING, UPLOADED
+from trainmaster.core.machine.phases import FINISHED, READING
 from trainmaster.core.machine.ranks import copies
 from trainmaster.core.machine.state import State, Task, newest_round
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
-FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # phases of a task whose program ended well
 SHOWN = 4  # tasks that are named in a message
 PLACES = 4096  # rendezvous whose newest round is remembered, the newest ones
 

@@ -282,11 +282,13 @@ def _commit(state: State, group: Group) -> list[Fact]:
 
 
 def _have_ended_well(state: State, group: Group) -> bool:
-    """Tell whether all members that restart together and count have. Those that serve them may still run."""
-    running = sum(group.whole.values()) - group.whole[UPLOADED]
+    """Tell whether all members that restart together and count have. Those that serve them may still run, and those that are done have
+    committed before a member came that does work again.
+    """
+    running = sum(group.whole.values()) - group.whole[UPLOADED] - group.whole[DONE]
     if running > sum(size_of(state, group, name) for name in group.roles if state.known_job.roles[name].serves):
         return False  # the usual answer, without a look at each
-    return all(task.phase == UPLOADED for task in state.members(group) if task.whole and task.counts)
+    return all(task.phase in (UPLOADED, DONE) for task in state.members(group) if task.whole and task.counts)
 
 
 # -- the end --

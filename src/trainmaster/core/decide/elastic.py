@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainmaster.core.machine.events import Fact
-from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.phases import FINISHED, NEW, READY, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import (
     GRANTED,
     Group,
@@ -187,13 +187,10 @@ def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task
 
 
 def _join_alone(state: State, group: Group) -> list[Fact]:
-    """Take in the spares that restart alone, unless a member of their role has finished already."""
-    newcomers = [
-        task
-        for task in _elastic_tasks(state, group)
-        if _is_newcomer(task) and joins_alone(state, task) and not state.over[task.role]
-    ]
-    return _resized(state, group, joined=newcomers)
+    """Take in the spares that restart alone, unless the program of a member of their role has finished already."""
+    newcomers = [task for task in _elastic_tasks(state, group) if _is_newcomer(task) and joins_alone(state, task)]
+    finished = {task.role for task in state.members(group) if task.phase in FINISHED} if newcomers else set()
+    return _resized(state, group, joined=[task for task in newcomers if task.role not in finished])
 
 
 def _join_together(state: State, group: Group, now: float) -> list[Fact]:

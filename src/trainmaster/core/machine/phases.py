@@ -26,6 +26,7 @@ ENDED = "ended"  # ended otherwise
 LIVE = frozenset({STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING})
 READING = frozenset({STARTING, RUNNING})  # its program may run: it may hold shards and report them
 STARTED = frozenset({RUNNING, EXITED, UPLOADED, COMMITTING, DONE})
+FINISHED = frozenset({EXITED, UPLOADED, COMMITTING, DONE})  # its program ended well
 # In order; `ended` may follow any but `done`.
 PHASES = (NEW, STAGING, READY, STARTING, RUNNING, EXITED, UPLOADED, COMMITTING, DONE, ENDED)
 
