@@ -228,19 +228,18 @@ def test_nobody_sees_half_of_a_job(home, monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [[], []]
     with pytest.raises(StorageFailed, match="could not keep the job"), record(job({}, name="full"), {}, facts, "", {}):
         pass
-    assert job_ids() == [name]
-    assert os.listdir(home.state / "jobs" / ".drafts") == []
+    assert os.listdir(home.state / "jobs") == [name]
 
 
 def test_drafts_of_submitters_that_were_killed_are_removed_a_day_later(home) -> None:
-    drafts = home.state / "jobs" / ".drafts"
-    for name, age in (("old", 100_000), ("written", 10)):
-        (drafts / name).mkdir(parents=True)
-        (drafts / name / "token").write_text("t")
-        os.utime(drafts / name, (time.time() - age,) * 2)
+    jobs = home.state / "jobs"
+    for name, age in ((".old", 100_000), (".written", 10), ("digits-aaaaaa", 100_000)):
+        (jobs / name).mkdir(parents=True)
+        (jobs / name / "token").write_text("t")
+        os.utime(jobs / name, (time.time() - age,) * 2)
     with job_draft() as draft:
-        assert sorted(os.listdir(drafts)) == sorted([draft.name, "old", "written"])
-    assert os.listdir(drafts) == ["written"]
+        assert sorted(os.listdir(jobs)) == sorted([draft.name, ".old", ".written", "digits-aaaaaa"])
+    assert sorted(os.listdir(jobs)) == [".written", "digits-aaaaaa"]
 
 
 def test_a_draft_leaves_another_job_alone(home) -> None:
@@ -249,8 +248,7 @@ def test_a_draft_leaves_another_job_alone(home) -> None:
         assert keep_draft(draft, "digits-aaaaaa")
     with job_draft() as draft:
         assert not keep_draft(draft, "digits-aaaaaa")
-    assert job_ids() == ["digits-aaaaaa"]
-    assert os.listdir(home.state / "jobs" / ".drafts") == []
+    assert os.listdir(home.state / "jobs") == ["digits-aaaaaa"]
     assert (home.state / "jobs" / "digits-aaaaaa" / "token").read_text() == "first"
 
 

@@ -128,14 +128,14 @@ def job_draft() -> Iterator[Path]:
     """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise, and
     what processes that were killed have left.
     """
-    drafts = state_dir() / "jobs" / ".drafts"  # on the file system of jobs
-    drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = drafts / os.urandom(8).hex()
+    jobs = state_dir() / "jobs"
+    jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = jobs / f".{os.urandom(8).hex()}"
     draft.mkdir(mode=0o700)
     try:
         yield draft
     finally:
-        if left := [other for other in drafts.iterdir() if other == draft or _is_left(other)]:
+        if left := [other for other in jobs.glob(".*") if other == draft or _is_left(other)]:
             import shutil
 
             for folder in left:
