@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -10,10 +11,8 @@ from pathlib import Path
 
 from trainmaster.runtime.network.listeners import ROWS, Row
 
-_LISTENS, _DATAGRAMS = (
-    0x10000,
-    "0002",
-)  # of /proc/net/unix: the flag of a socket that accepts, and the type of one that takes datagrams
+_LISTENS = 0x10000  # the flag in /proc/net/unix of a socket that accepts
+_DATAGRAMS = "0002"  # the type there of one that takes datagrams
 _TCP_LISTENS = "0A"
 
 
@@ -56,7 +55,7 @@ def places(process: int) -> Iterator[tuple[str, int]]:
     for line in (folder / "net" / "unix").read_text(errors="replace").splitlines()[1:]:
         _, _, _, flags, kind, _, number, *path = line.split()
         if path and f"socket:[{number}]" in sockets and (int(flags, 16) & _LISTENS or kind == _DATAGRAMS):
-            yield path[0], 0
+            yield re.sub(r"\.\d+$", "", path[0]), 0  # the kernel keeps the name that it was bound with
     for table in ("tcp", "tcp6"):
         for line in (folder / "net" / table).read_text().splitlines()[1:]:
             local, state, number = (line.split()[column] for column in (1, 3, 9))

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -162,13 +163,16 @@ def shown_afterwards(engine: Engine, *arguments: str) -> list[str]:
 
 
 def shows_nothing_to_other_users(pid: int, server: str, secret: str) -> None:
-    """They see the port in /proc, and the commands there: a request without the secret is refused, and no command has it."""
+    """They see the port in /proc, the commands there, and what TensorBoard tells about itself in /tmp. None of these has the secret, and a
+    request without it is refused.
+    """
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{server}data/runs", timeout=60)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     commands = [Path(f"/proc/{process}/cmdline").read_bytes() for process in (pid, *children)]
-    assert any(b"tensorboard.main" in command for command in commands), commands
-    assert not any(secret.rstrip("/").encode() in command for command in commands)
+    assert any(b"--flagfile=" in command for command in commands), commands
+    told = [path.read_bytes() for path in Path(tempfile.gettempdir(), ".tensorboard-info").glob("*")]
+    assert not any(secret.rstrip("/").encode() in content for content in [*commands, *told])
 
 
 @pytest.mark.full

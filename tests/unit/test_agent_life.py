@@ -219,7 +219,9 @@ def test_an_agent_loads_nothing_that_is_seldom_needed(play: Callable[..., None])
 
 def test_no_name_of_a_role_is_too_long_for_a_socket(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
-        room = 107 - len(f"{master.runtime}//agents.sock")  # the longest directory in which a master has its own
+        room = 107 - len(
+            f"{master.runtime}//{places._LONGEST_SOCKET}"
+        )  # the longest directory in which a master has its own
         deep = master.runtime / ("d" * room)
         deep.mkdir()
         master.begin(task=f"{'r' * 63}:0", runtime=str(deep))

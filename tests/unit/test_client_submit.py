@@ -231,17 +231,6 @@ def test_nobody_sees_half_of_a_job(home, monkeypatch: pytest.MonkeyPatch) -> Non
     assert os.listdir(home.state / "jobs") == [name]
 
 
-def test_drafts_of_submitters_that_were_killed_are_removed_a_day_later(home) -> None:
-    jobs = home.state / "jobs"
-    for name, age in ((".old", 100_000), (".written", 10), ("digits-aaaaaa", 100_000)):
-        (jobs / name).mkdir(parents=True)
-        (jobs / name / "token").write_text("t")
-        os.utime(jobs / name, (time.time() - age,) * 2)
-    with job_draft() as draft:
-        assert sorted(os.listdir(jobs)) == sorted([draft.name, ".old", ".written", "digits-aaaaaa"])
-    assert sorted(os.listdir(jobs)) == [".written", "digits-aaaaaa"]
-
-
 def test_a_draft_leaves_another_job_alone(home) -> None:
     with job_draft() as draft:
         (draft / "token").write_text("first")

@@ -362,6 +362,19 @@ def test_tasks_that_restart_alone_join_as_they_come() -> None:
     assert script.state.ending["state"] == "succeeded"
 
 
+@pytest.mark.parametrize("scope", ["task", "group"])
+def test_none_joins_while_what_a_finished_program_has_made_is_stored(scope: str) -> None:
+    script = Script(job(worker=role({"min": 1, "max": 2}, scope), gang=False, outputs={"model": "memory://out"}))
+    script.start("worker:0")
+    script.report("worker:0", "ended", reason="exit", status=0, elapsed=1.0)
+    script.grant("worker:1")
+    script.report("worker:0", "uploaded", outputs={})
+    assert script.task("worker:0").phase == "committing"
+    script.report("worker:0", "committed", outputs={})
+    assert script.count("resized") == 0
+    assert script.state.ending["state"] == "succeeded"
+
+
 def test_the_job_does_not_wait_for_one_that_lost_its_container() -> None:
     script = Script(job(worker=role({"min": 1, "max": 2}), gang=False))
     script.start("worker:0")

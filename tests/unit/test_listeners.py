@@ -73,19 +73,25 @@ def test_nothing_but_the_table_opens_a_listener() -> None:
     ("row", "kind"),
     [(READERS_HERE, socket.SOCK_STREAM), (BELL, socket.SOCK_DGRAM), (FEED_HERE, socket.SOCK_SEQPACKET)],
 )
-def test_a_unix_socket_is_closed_to_others_from_its_first_moment_on(tmp_path: Path, row: Row, kind: int) -> None:
-    path, bind, modes = tmp_path / "x.sock", socket.socket.bind, []
+def test_a_unix_socket_has_its_name_once_it_accepts_and_is_closed_to_others(
+    tmp_path: Path, row: Row, kind: int
+) -> None:
+    path, rename, seen = tmp_path / "x.sock", os.rename, []
 
-    def binding(opened: socket.socket, place: str) -> None:
-        bind(opened, place)
-        modes.append(stat.S_IMODE(path.stat().st_mode))
+    def naming(draft: str, place: str) -> None:
+        seen.append((path.exists(), stat.S_IMODE(os.stat(draft).st_mode)))
+        if kind != socket.SOCK_DGRAM:
+            with socket.socket(socket.AF_UNIX, kind) as client:
+                client.connect(draft)
+        rename(draft, place)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket.socket, "bind", binding)
+        patch.setattr(os, "rename", naming)
         for _ in range(2):  # the second takes the place of the first
             with row.at_path(str(path)) as opened:
                 assert opened.type == kind
-    assert modes == [0o600, 0o600]
+    assert seen == [(False, 0o600), (True, 0o600)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["x.sock"]
 
 

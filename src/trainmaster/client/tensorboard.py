@@ -6,7 +6,7 @@ of each task; on a cluster nobody sees another task's directory, so there the lo
 
 TensorBoard is given files of its own machine alone. Where TensorFlow is installed, TensorBoard uses its file system, which knows neither
 `hdfs://` nor `s3://`; elsewhere it needs fsspec. So event files at a URL are copied to the machine where TensorBoard runs, and the copy
-follows them: by an input `as: follow` of its task, and by `followed` for a TensorBoard of this machine.
+follows them: by an input `as: follow` of its task, and by `launching` for a TensorBoard of this machine.
 
 Once a job is over, its event files are what its outputs, its checkpoint's path and `tensorboard.logs` have of them.
 """
@@ -14,7 +14,6 @@ Once a job is over, its event files are what its outputs, its checkpoint's path 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -59,13 +58,6 @@ _PORTS = 100  # that are tried from there on
 LOGS = "tensorboard-logs"  # the input that follows event files at a URL
 _LOOK = 5.0  # s between two looks for what is new there
 _MARK = "tfevents"  # in the name of each event file (tensorboard/summary/writer/event_file_writer.py)
-_ARGUMENTS = "TRAINMASTER_TENSORBOARD"  # the variable
-_RUN = f"""
-import json, os, sys
-sys.argv = ["tensorboard", *json.loads(os.environ.pop({_ARGUMENTS!r}))]
-from tensorboard.main import run_main
-run_main()
-"""
 # No core is reserved on this machine, whose ledger counts thousandths: a job that has all cores runs with TensorBoard too.
 _CORES_HERE, _CORES = 0.0004, 0.1
 
@@ -217,31 +209,18 @@ def _has_events(folder: str) -> bool:
     return any(_MARK in file.path.rpartition("/")[2] for file in store_for(folder).files())
 
 
-def python() -> list[str]:
-    """Return the Python of the user's TensorBoard, as the beginning of a command. Raises NotFound where there is none."""
+def program() -> list[str]:
+    """Return the TensorBoard of the user's environment as the beginning of a command. Raises NotFound where there is none."""
     from importlib.util import find_spec
 
-    script = shutil.which("tensorboard")
-    if script is None and find_spec("tensorboard") is not None:
-        return [sys.executable]
-    if script is None:
-        raise NotFound(
-            "TensorBoard is not installed on this machine", place=f"PATH: {os.environ.get('PATH', '')}",
-            mend="pip install tensorboard, in the environment that is active", anchor="no-tensorboard",
-        )  # fmt: skip
-    with open(script, "rb") as file:
-        first, second = (os.fsdecode(file.readline(4096)).strip() for _ in range(2))
-    words = shlex.split(first.removeprefix("#!")) if first.startswith("#!") else []
-    if (
-        words and os.path.basename(words[0]) == "sh"
-    ):  # pip's form for long paths: '''exec' "/long path/python" "$0" "$@"
-        words = shlex.split(second)[1:2]
-    if not words or "python" not in os.path.basename(words[-1]):
-        raise NotFound(
-            f"{script} is not a program of Python, which TensorBoard is", place=script,
-            mend="pip install tensorboard, in an environment whose bin comes first on the PATH", anchor="no-tensorboard",
-        )  # fmt: skip
-    return words
+    if (path := shutil.which("tensorboard")) is not None:
+        return [path]
+    if find_spec("tensorboard") is not None:
+        return [sys.executable, "-m", "tensorboard.main"]
+    raise NotFound(
+        "TensorBoard is not installed on this machine", place=f"PATH: {os.environ.get('PATH', '')}",
+        mend="pip install tensorboard, in the environment that is active", anchor="no-tensorboard",
+    )  # fmt: skip
 
 
 def address(port: int, path: str) -> str:
@@ -249,43 +228,47 @@ def address(port: int, path: str) -> str:
     return f"http://{HOST}:{port}/{path}/"
 
 
-def launch(runs: Mapping[str, str], port: int, path: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment of a TensorBoard that shows the runs at `address(port, path)`.
+@contextlib.contextmanager
+def launching(runs: Mapping[str, str], port: int, path: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the command and the environment of a TensorBoard that shows the runs at `address(port, path)`, and follow event files at URLs.
 
-    Its arguments are in the environment, which its user alone can read, unlike its command. Raises NotFound where there is no TensorBoard,
-    and BadInput for a folder that cannot be named.
+    Its flags are in a file, since other users can read its command. So is what TensorBoard tells about itself: it does that in TMPDIR.
+    Raises NotFound where there is no TensorBoard, and BadInput for a folder that cannot be named.
     """
-    if odd := next((folder for folder in runs.values() if "," in folder), ""):
-        raise BadInput(
-            f"TensorBoard cannot be given {odd}: a comma is where a folder ends for it", place=odd,
-            mend="name its parent folder: tensorboard --logdir PATH", anchor="no-event-files",
-        )  # fmt: skip
-    spec = ",".join(f"{run}:{local_path(folder)}" for run, folder in runs.items())
-    arguments = ["--logdir_spec", spec, "--host", HOST, "--port", str(port), "--path_prefix", f"/{path}"]
-    return [*python(), "-c", _RUN], {**os.environ, _ARGUMENTS: json.dumps(arguments)}
+    command = program()
+    private = tempfile.TemporaryDirectory(prefix="trainmaster-tensorboard-", ignore_cleanup_errors=True)
+    with private as root, _followed(runs, root) as folders:
+        if odd := next((folder for folder in folders.values() if "," in folder or "\n" in folder), ""):
+            raise BadInput(
+                f"TensorBoard cannot be given {odd}: a comma is where a folder ends for it", place=odd,
+                mend="name its parent folder: tensorboard --logdir PATH", anchor="no-event-files",
+            )  # fmt: skip
+        spec = ",".join(f"{run}:{local_path(folder)}" for run, folder in folders.items())
+        flags = Path(root, "flags")
+        flags.write_text(f"--logdir_spec={spec}\n--host={HOST}\n--port={port}\n--path_prefix=/{path}\n")
+        yield [*command, f"--flagfile={flags}"], {**os.environ, "TMPDIR": root}
 
 
 @contextlib.contextmanager
-def followed(runs: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield the runs with a folder of this machine for each: a copy that follows the event files, for those at a URL."""
+def _followed(runs: Mapping[str, str], root: str) -> Iterator[dict[str, str]]:
+    """Yield the runs with a folder of this machine for each: a copy below `root` that follows the event files, for those at a URL."""
     from trainmaster.data.following import Following
 
     stop = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="trainmaster-tensorboard-", ignore_cleanup_errors=True) as root:
-        copies = {
-            run: Following(f"{folder.rstrip('/')}/**/*{_MARK}*", os.path.join(root, str(number)), stop)
-            for number, (run, folder) in enumerate(runs.items())
-            if local_path(folder) is None
-        }
-        thread = threading.Thread(target=_keep_following, args=(copies.values(), stop), daemon=True)
+    copies = {
+        run: Following(f"{folder.rstrip('/')}/**/*{_MARK}*", os.path.join(root, str(number)), stop)
+        for number, (run, folder) in enumerate(runs.items())
+        if local_path(folder) is None
+    }
+    thread = threading.Thread(target=_keep_following, args=(copies.values(), stop), daemon=True)
+    if copies:
+        thread.start()
+    try:
+        yield {run: copies[run].folder if run in copies else folder for run, folder in runs.items()}
+    finally:
+        stop.set()
         if copies:
-            thread.start()
-        try:
-            yield {run: copies[run].folder if run in copies else folder for run, folder in runs.items()}
-        finally:
-            stop.set()
-            if copies:
-                thread.join(_LOOK)
+            thread.join(_LOOK)
 
 
 def _keep_following(copies: Collection[Following], stop: threading.Event) -> None:

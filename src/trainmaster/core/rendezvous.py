@@ -31,7 +31,7 @@ import attrs
 from trainmaster.core.input.trainings import training_name
 from trainmaster.core.machine.phases import FINISHED, READING
 from trainmaster.core.machine.ranks import copies
-from trainmaster.core.machine.state import State, Task, newest_round
+from trainmaster.core.machine.state import State, newest_round, unfinished
 from trainmaster.core.waits import BROKEN, LONGEST, PAYLOAD, WANTED
 
 SHOWN = 4  # tasks that are named in a message
@@ -128,7 +128,7 @@ class Rendezvous:
         newest = max(self._newest.get(place, 0), *(row.after for row in rows))
         if members := {row.task for row in rows if row.is_in and row.after == newest}:
             return f"{list_in_words(sorted(members))} {'is' if len(members) == 1 else 'are'} still in round {newest}"
-        living = _living(state, place[0])
+        living = unfinished(state, place[0])
         complete = self._complete(state, place, rows)
         there = {row.task for row in complete}
         least = min(state.known_job.roles[place[0]].replicas.min, len(living))
@@ -190,7 +190,7 @@ class Rendezvous:
 
     def _is_enough(self, state: State, role: str, waiting: list[_Row], newest: int) -> bool:
         tasks = {row.task for row in waiting}
-        living = _living(state, role)
+        living = unfinished(state, role)
         if not tasks or len(tasks) < min(state.known_job.roles[role].replicas.min, len(living)):
             return False
         has_survivors = newest > 0 and any(row.after == newest for row in waiting)
@@ -227,10 +227,6 @@ def list_in_words(names: Sequence[str]) -> str:
     """Return `worker:0, worker:1, worker:2 and 6 more`."""
     shown = names if len(names) <= SHOWN else [*names[: SHOWN - 1], f"{len(names) - SHOWN + 1} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
-
-
-def _living(state: State, role: str) -> list[Task]:
-    return [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
 
 
 def _tell(pushes: dict[str, Push], state: State, row: _Row, word: str) -> None:

@@ -30,17 +30,16 @@ import fcntl
 import hashlib
 import json
 import os
+import posixpath
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
-from attrs.validators import and_, deep_iterable, ge, instance_of, lt
 
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.foreign import number_in, numbers_in
@@ -73,34 +72,17 @@ class Unsettled(StorageFailed):
     """The path changes more often than it can be sent."""
 
 
-# A manifest is read from a place where others may write.
-def _is_name(stored: Any, attribute: Any, text: str) -> None:
-    parts = os.fsencode(text).split(b"/")  # a UnicodeEncodeError, which is a ValueError, for half a character
-    if max(map(len, parts)) > NAME_MAX or len(text) >= PATH_MAX:
-        raise ValueError(f"{text[:100]!r} is too long for a file")
-
-
-_TEXT = and_(instance_of(str), _is_name)
-_COUNT = [instance_of(int), ge(0), lt(1 << 63)]
-_TIME = [instance_of(int), ge(-(1 << 70)), lt(1 << 70)]
-
-
-def _is_place(stored: Stored, attribute: Any, at: str) -> None:
-    if at and not safe_path("", at).startswith(f"{_FILES}/"):
-        raise ValueError(f"{at[:200]!r} is not where a set's bytes are")
-
-
 @attrs.frozen(slots=True)
 class Stored:
     """A file of a set. `at`: the place of its bytes in the store; `link`: the target, if it is a link."""
 
-    path: str = attrs.field(validator=_TEXT)
-    size: int = attrs.field(validator=_COUNT)
-    mtime_ns: int = attrs.field(default=0, validator=_TIME)
-    mode: int = attrs.field(default=0o644, validator=[instance_of(int), ge(0), lt(1 << 12)])
-    sha256: str = attrs.field(default="", validator=_TEXT)
-    at: str = attrs.field(default="", validator=[_TEXT, _is_place])
-    link: str = attrs.field(default="", validator=_TEXT)
+    path: str
+    size: int
+    mtime_ns: int = 0
+    mode: int = 0o644
+    sha256: str = ""
+    at: str = ""
+    link: str = ""
 
 
 @attrs.frozen(slots=True)
@@ -108,10 +90,10 @@ class Set:
     """One set. `single`: the path is a file. `marks`: as they were handed in."""
 
     number: int
-    task: str = attrs.field(validator=_TEXT)
-    attempt: int = attrs.field(validator=_COUNT)
+    task: str
+    attempt: int
     files: tuple[Stored, ...]
-    folders: tuple[str, ...] = attrs.field(default=(), validator=deep_iterable(_TEXT))
+    folders: tuple[str, ...] = ()
     single: bool = False
     marks: Any = None
 
@@ -503,19 +485,46 @@ def _set_of(store: Store, number: int, manifest: Mapping[str, Any]) -> Set:
         raise ValueError("one file was stored alone")
     known = {field.name for field in attrs.fields(Stored)}
     files = tuple(Stored(**{key: value for key, value in file.items() if key in known}) for file in manifest["files"])
-    paths, folders = {file.path for file in files}, {*manifest["folders"]}
-    above = {str(parent) for path in paths | folders for parent in PurePosixPath(path).parents}
-    if len(paths) < len(files) or (above | folders) & paths:
+    task, attempt, folders = manifest["task"], manifest["attempt"], tuple(manifest["folders"])
+    _check(files, folders)
+    if type(task) is not str or type(attempt) is not int or not 0 <= attempt < 1 << 63:
+        raise TypeError("task or attempt")
+    return Set(number, task, attempt, files, folders, manifest["single"], manifest.get("marks"))
+
+
+def _check(files: Sequence[Stored], folders: Sequence[str]) -> None:
+    """Check what a manifest says, which others may have written. Raises ValueError or TypeError, or BadInput for a path that leads out."""
+    for file in files:
+        if not (
+            type(file.size) is type(file.mtime_ns) is type(file.mode) is int
+            and type(file.sha256) is type(file.link) is str
+        ):
+            raise TypeError("a field of another type")
+        if not (0 <= file.size < 1 << 63 and abs(file.mtime_ns) < 1 << 70 and 0 <= file.mode < 1 << 12):
+            raise ValueError("a number that no file has")
+        if len(os.fsencode(file.link)) >= PATH_MAX:
+            raise ValueError("a link that leads to no path")
+        _check_name(file.path)
+        _check_name(file.at)
+        if file.at and not safe_path("", file.at).startswith(f"{_FILES}/"):
+            raise ValueError(f"{file.at!r} is not where a set's bytes are")
+    for folder in folders:
+        _check_name(folder)
+    paths, above = {file.path for file in files}, {*folders}
+    for path in [*paths, *folders]:
+        while (path := posixpath.dirname(path)) and path not in above:
+            above.add(path)
+    if len(paths) < len(files) or above & paths:
         raise ValueError("two files at one place")
-    return Set(
-        number,
-        manifest["task"],
-        manifest["attempt"],
-        files,
-        tuple(manifest["folders"]),
-        manifest["single"],
-        manifest.get("marks"),
-    )
+
+
+def _check_name(text: str) -> None:
+    """Raise TypeError or ValueError where a text is no name of a file on Linux; half a character is a UnicodeEncodeError."""
+    parts = os.fsencode(text).split(b"/") if type(text) is str else None
+    if parts is None:
+        raise TypeError("a name that is no text")
+    if len(text) >= PATH_MAX or any(len(part) > NAME_MAX for part in parts) or b"" in parts[1:]:
+        raise ValueError(f"{text[:100]!r} is not a name of a file")
 
 
 def _content(checkpoint: Set) -> bytes:

@@ -53,7 +53,9 @@ def environment(formation: Formation, task: str) -> Placement:
     env = {variable.name: value(formation, me, rank) for variable, value in _OF_TASK.items()}
     copies = [{variable.name: value(rank, copy) for variable, value in _OF_COPY.items()} for copy in range(me.copies)]
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    if all(peer.address.startswith("127.") for peer in formation.peers):
-        defaults |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+    if rank.world_size > 1 and all(
+        peer.address.startswith("127.") for peer in formation.peers
+    ):  # one may have others elsewhere
+        defaults |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "lo")
     store = "" if me is formation.first else formation.first.at("rendezvous")
     return Placement(texts(env), [texts(copy) for copy in copies], defaults=defaults, store=store)

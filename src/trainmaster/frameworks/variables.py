@@ -35,7 +35,7 @@ class Variable(Plain):
 
 _UNLESS_SET = "unless the job or its submitter sets it"
 _OF_CLUSTERS = f"on a cluster, {_UNLESS_SET}"
-_OF_PYTORCH = f"on a cluster, and `lo` for PyTorch on one machine, {_UNLESS_SET}"
+_OF_PYTORCH = f"on a cluster, and `lo` for several PyTorch programs on one machine, {_UNLESS_SET}"
 NETWORK = (
     Variable("GLOO_SOCKET_IFNAME", f"the interface of the task's address; {_OF_PYTORCH}", "eth0", agent=True),
     Variable("TP_SOCKET_IFNAME", f"the same, for PyTorch's RPC; {_OF_PYTORCH}", "eth0", agent=True),

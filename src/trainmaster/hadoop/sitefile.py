@@ -48,7 +48,8 @@ def _read(path: Path, within: tuple[Path, ...], files: Iterator[int]) -> list[Pr
     if next(files) > _MOST_FILES:
         raise ConfError(f"{within[0]} includes more than {_MOST_FILES} files")
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # nobody need write into a named pipe
+        # Nobody need write into a named pipe.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfError(f"{path} cannot be read: it is not a file")
             data = file.read(_LARGEST + 1)

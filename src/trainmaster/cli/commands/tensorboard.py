@@ -28,7 +28,7 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
 
     if every == bool(jobs):
         raise click.UsageError("name jobs, or --all", click.get_current_context())
-    tensorboard.python()  # where there is none, that is said first
+    tensorboard.program()  # where there is none, that is said first
     runs: dict[str, str] = {}
     errors = for_each(sorted(job_ids()) if every else jobs, lambda job: runs.update(tensorboard.event_folders(job)))
     if errors and not every:
@@ -47,13 +47,15 @@ def command(jobs: tuple[str, ...], every: bool, port: int | None) -> None:
             click.echo(f"  {run}: {folder}")
     sys.stdout.flush()
     try:
-        with interrupting(), tensorboard.followed(runs) as folders:
-            arguments, environ = tensorboard.launch(folders, number, path)
-            with subprocess.Popen(arguments, env=environ, stdout=sys.stderr) as board:
-                try:
-                    status = board.wait()
-                finally:
-                    board.terminate()
+        with (
+            interrupting(),
+            tensorboard.launching(runs, number, path) as (arguments, environ),
+            subprocess.Popen(arguments, env=environ, stdout=sys.stderr) as board,
+        ):
+            try:
+                status = board.wait()
+            finally:
+                board.terminate()
     except Interrupted:  # the usual way to end it
         return
     if status:

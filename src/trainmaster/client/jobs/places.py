@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,16 @@ from trainmaster.host.places import (
     state_dir,
 )
 
+DRAFT = re.compile(r"\.[0-9a-f]{16}")  # the name of a directory that becomes a job's
 URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LONGEST = 40  # characters of the name in an id: paths of sockets are short
 BEGIN = 30.0  # s that a master has, on a busy machine, from its job being submitted to its first event
-_DRAFT_LIFE = 86400.0  # s after which nobody writes a job's directory any more
 UPLOADED = 330.0  # s that a submission to a cluster may take, where no lock tells whether it goes on
 LONGEST_ID = _LONGEST + len("-k3x7qa")
 
 __all__ = [
     "CERTIFICATE_FILE",
+    "DRAFT",
     "JOB_FILE",
     "LONGEST_ID",
     "SITE_FILE",
@@ -125,27 +126,20 @@ def job_ids() -> list[str]:
 
 @contextmanager
 def job_draft() -> Iterator[Path]:
-    """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise, and
-    what processes that were killed have left.
+    """Make a directory, readable by us alone, that becomes a job's by renaming it: nobody sees half of a job. Remove it otherwise.
+
+    `tm prune` removes what processes that were killed have left.
     """
-    jobs = state_dir() / "jobs"
-    jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = jobs / f".{os.urandom(8).hex()}"
+    draft = state_dir() / "jobs" / f".{os.urandom(8).hex()}"
+    draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft.mkdir(mode=0o700)
     try:
         yield draft
     finally:
-        if left := [other for other in jobs.glob(".*") if other == draft or _is_left(other)]:
+        if draft.exists():
             import shutil
 
-            for folder in left:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_left(draft: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return time.time() - draft.stat().st_mtime > _DRAFT_LIFE
-    return False
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def keep_draft(draft: Path, job: str) -> bool:

@@ -26,6 +26,7 @@ import attrs
 
 from trainmaster.client.jobs.listing import headlines
 from trainmaster.client.jobs.places import (
+    DRAFT,
     beginning,
     client_side,
     engine_of,
@@ -178,10 +179,12 @@ def unused_since(limit: float, engines: Sequence[str] = ()) -> Iterator[Cached]:
 
 
 def _local(state: Path) -> Iterator[Cached]:
-    for folder in CACHES:
+    """Yield the entries of this machine's caches, and what submitters that were killed have written of jobs."""
+    for folder in (*CACHES, "jobs"):
         with contextlib.suppress(FileNotFoundError):
             for entry in sorted(os.scandir(state / folder), key=lambda entry: entry.name):
-                if not entry.name.startswith(".") and not entry.name.endswith(".lock"):
+                is_cached = not entry.name.startswith(".") and not entry.name.endswith(".lock")
+                if DRAFT.fullmatch(entry.name) if folder == "jobs" else is_cached:
                     yield Cached(entry.path, _size(entry), entry.stat(follow_symlinks=False).st_mtime)
 
 

@@ -112,8 +112,7 @@ async def _running(job: str) -> AsyncIterator[tuple[Process, str]]:
         raise tensorboard.no_event_files(job)
     port, path = tensorboard.free_port(0), secrets.token_urlsafe()
     linux.adopt_orphans(False)  # nothing changes; the child must import nothing
-    with tempfile.TemporaryFile() as output, tensorboard.followed(runs) as folders:
-        command, environ = tensorboard.launch(folders, port, path)
+    with tempfile.TemporaryFile() as output, tensorboard.launching(runs, port, path) as (command, environ):
         process = await asyncio.create_subprocess_exec(
             *command, env=environ, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=linux.die_with_parent,

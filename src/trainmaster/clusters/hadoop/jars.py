@@ -1,7 +1,7 @@
 """Hadoop's jars out of Maven, and the Java that runs them.
 
 `pom.xml` names the jars, with fixed versions, and `jars.sha256` has the digest of each, as `sha256sum` writes it. They are downloaded once
-for each user and pom into `$XDG_CACHE_HOME/trainmaster/hadoop-<digest of the pom>`. The directory gets its name when it is complete, so
+for each user and pom into `$XDG_CACHE_HOME/trainmaster/hadoop-<digest of both>`. The directory gets its name when it is complete, so
 that an interrupted download leaves nothing that looks like one. A process that needs the jars meanwhile waits for the one that loads them.
 """
 
@@ -35,7 +35,7 @@ def java() -> str:
 
 def folder() -> Path:
     """Return the directory of the jars, whether it exists or not."""
-    return cache_dir() / f"hadoop-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    return cache_dir() / f"hadoop-{hashlib.sha256(POM.read_bytes() + SUMS.read_bytes()).hexdigest()[:12]}"
 
 
 def jars(say: Callable[[str], None] = lambda line: None) -> Path:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainmaster.core.machine.events import Fact
-from trainmaster.core.machine.state import Group, Scaling, State, sizes_itself
+from trainmaster.core.machine.state import Group, Scaling, State, has_finished, sizes_itself
 from trainmaster.core.machine.stimuli import Rate
 from trainmaster.core.pace import SHORTEST, significant
 
@@ -45,7 +45,12 @@ def judge(state: State, rates: Iterable[Rate], now: float) -> list[Fact]:
     facts: list[Fact] = []
     for rate in rates:
         group = state.groups[state.tasks[f"{rate.role}:0"].group]
-        if group.sizes is None or group.sizes[rate.role] != rate.size or group.finishing or state.over[rate.role]:
+        if (
+            group.sizes is None
+            or group.sizes[rate.role] != rate.size
+            or group.finishing
+            or has_finished(state, rate.role)
+        ):
             continue
         scaling = state.scaling.get(rate.role, Scaling())
         if _is_news(state, scaling, rate, now):

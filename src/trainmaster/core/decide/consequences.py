@@ -26,8 +26,10 @@ from trainmaster.core.machine.state import (
     group_unit,
     role_size,
     size_of,
+    unfinished,
 )
 from trainmaster.core.machine.units import unit_from
+from trainmaster.core.spec.job import reads
 from trainmaster.core.spec.quantities import format_seconds
 from trainmaster.core.states import SUCCEEDED
 
@@ -227,14 +229,24 @@ def ranks(state: State, tasks: list[Task], previous: dict[str, int]) -> dict[str
 
 
 def _rewind(state: State, group: Group) -> list[Fact]:
-    """Name the set that is restored, now that all that ran has stopped; return the shards that were done since its first byte changed."""
+    """Name the set that is restored, now that all that ran has stopped; return the shards that were done since its first byte changed.
+
+    Where the programs of all that read an input have ended well, nobody would do its shards again, and what was made of them is in their
+    outputs. So these stay done; servers, which nobody needs now, do not begin anew unless a reader does.
+    """
     saved = state.checkpoint or {}
     facts: list[Fact] = [("rewound", {"group": group.number, "set": saved.get("set")})]
     for name, table in state.shards.items():
         payload = table.restore((saved.get("marks") or {}).get(name, []), saved.get("set"))
-        if payload["ranges"]:
+        if payload["ranges"] and _is_read(state, name):
             facts.append(("shards-returned", payload))
+        elif payload["ranges"] and all(state.known_job.roles[role].serves for role in group.roles):
+            return []
     return facts
+
+
+def _is_read(state: State, name: str) -> bool:
+    return any(reads(state.known_job, role, name) and unfinished(state, role) for role in state.known_job.roles)
 
 
 def _rejoin(state: State, group: Group) -> list[Fact]:
@@ -282,8 +294,8 @@ def _commit(state: State, group: Group) -> list[Fact]:
 
 
 def _have_ended_well(state: State, group: Group) -> bool:
-    """Tell whether all members that restart together and count have. Those that serve them may still run, and those that are done have
-    committed before a member came that does work again.
+    """Tell whether each member that restarts with the group and counts has uploaded, or is done: one that came back for lost shards uploads
+    after its peers. Those that serve them may still run.
     """
     running = sum(group.whole.values()) - group.whole[UPLOADED] - group.whole[DONE]
     if running > sum(size_of(state, group, name) for name in group.roles if state.known_job.roles[name].serves):

@@ -4,7 +4,8 @@ A role with `replicas: {min, max}` begins with the containers that are there. Fo
 for all the time; a member that has lost its container is left out where the role's minimum allows that, and is a spare then. The cost of a
 change depends on how the task restarts:
 
-- A task that restarts alone joins as soon as its agent is there, and is left out as soon as its container is gone. Nobody else notices.
+- A task that restarts alone joins as soon as its agent is there, until a member of its role has finished, and is left out as soon as its
+  container is gone. Nobody else notices.
 - In a gang that restarts together each change stops every program. Where the gang restarts anyway, it takes in the spares that are there,
   and leaves out those that have no container once all others are prepared; for a container that may still be granted it waits PATIENCE
   seconds, since taking it in later costs another restart, unless the engine says that there is none. Where the gang runs, growth waits
@@ -35,13 +36,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainmaster.core.machine.events import Fact
-from trainmaster.core.machine.phases import FINISHED, NEW, READY, RUNNING, STAGING, STARTING
+from trainmaster.core.machine.phases import NEW, READY, RUNNING, STAGING, STARTING
 from trainmaster.core.machine.state import (
     GRANTED,
     Group,
     State,
     Task,
     elastic_roles,
+    has_finished,
     is_divided,
     joins_alone,
     sizes_itself,
@@ -187,10 +189,9 @@ def _beyond_least(state: State, group: Group, lost: Iterable[Task]) -> list[Task
 
 
 def _join_alone(state: State, group: Group) -> list[Fact]:
-    """Take in the spares that restart alone, unless the program of a member of their role has finished already."""
+    """Take in the spares that restart alone, unless their role has finished already."""
     newcomers = [task for task in _elastic_tasks(state, group) if _is_newcomer(task) and joins_alone(state, task)]
-    finished = {task.role for task in state.members(group) if task.phase in FINISHED} if newcomers else set()
-    return _resized(state, group, joined=[task for task in newcomers if task.role not in finished])
+    return _resized(state, group, joined=[task for task in newcomers if not has_finished(state, task.role)])
 
 
 def _join_together(state: State, group: Group, now: float) -> list[Fact]:

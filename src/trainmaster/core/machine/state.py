@@ -23,7 +23,7 @@ from trainmaster.core import states
 from trainmaster.core.input.shards import OUTPUTS, PROGRAM, ShardTable
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import WHEN_ASKED, WHEN_STOPPED
-from trainmaster.core.machine.phases import LIVE, NEW, READY, STAGING, STARTING
+from trainmaster.core.machine.phases import FINISHED, LIVE, NEW, READY, STAGING, STARTING
 from trainmaster.core.machine.units import GROUP, ROLE, TASK, Unit
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.dependencies import stages
@@ -363,6 +363,16 @@ def sizes_itself(state: State, role: str) -> bool:
 def role_size(state: State, role: str) -> int:
     """Return the number of members of `role` in its group."""
     return size_of(state, state.groups[state.tasks[f"{role}:0"].group], role)
+
+
+def has_finished(state: State, role: str) -> bool:
+    """Tell whether a member of the role is over, or its program has ended well: there is no work for newcomers."""
+    return state.over[role] > 0 or any(task.phase in FINISHED for task in state.members_of(role))
+
+
+def unfinished(state: State, role: str) -> list[Task]:
+    """Return the members of a role that are not over, and whose programs have not ended well."""
+    return [task for task in state.members_of(role) if not task.final and task.phase not in FINISHED]
 
 
 def joins_alone(state: State, task: Task) -> bool:

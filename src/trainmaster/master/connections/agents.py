@@ -226,9 +226,8 @@ class Agents:
             ValueError,
             TypeError,
             LookupError,
-            AttributeError,
             OverflowError,
-        ) as error:  # only the reader of a message knows its whole form
+        ) as error:  # only its reader knows a message's whole form
             raise FrameError(f"a malformed {str(message.get('type'))[:20]}: {error}") from error
 
     def _take(self, connection: Connection, message: dict[str, Any]) -> None:

@@ -97,7 +97,7 @@ class Feeders:
         if message["attempt"] != task.attempt or task.phase in _OVER:
             return
         key = (task.key, task.attempt)
-        for name, word in message["feeds"].items():
+        for name, word in dict(message["feeds"]).items():
             _check(word, _WORD)
             if message.get("anew"):
                 self._sent.pop((name, key), None)

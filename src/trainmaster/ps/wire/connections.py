@@ -349,6 +349,9 @@ def listen_at(addresses: Sequence[str]) -> list[socket.socket]:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or len(addresses) == 1 or not _is_of_another_user(address):
                 raise
+            with contextlib.suppress(OSError):  # whoever had the name has just ended
+                listeners.append(listen(address))
+                continue
             print(f"ps: {address} is taken: workers of this host come over TCP too", file=sys.stderr, flush=True)
     return listeners
 

@@ -1,8 +1,9 @@
 """Open every listening socket of ours, each as a row of one table: who listens where, who gets in, and what keeps others out.
 
 `docs/reference/listeners.md` is made of the table. Nothing else in our code listens, except multiprocessing's manager, which has a row too
-(`tests/unit/test_listeners.py`). A Unix socket is closed to other users from its first moment on. Connections over TCP send at once what is
-written: the second write of an answer would else wait for the acknowledgement of the first, which the other end may delay by 40 ms.
+(`tests/unit/test_listeners.py`). A Unix socket is closed to other users from its first moment on, and has its name once it accepts.
+Connections over TCP send at once what is written: the second write of an answer would else wait for the acknowledgement of the first, which
+the other end may delay by 40 ms.
 """
 
 from __future__ import annotations
@@ -31,16 +32,20 @@ class Row(NamedTuple):
 
     def at_path(self, path: str) -> socket.socket:
         """Return a Unix socket at `path`, in the place of an earlier one. Raises OSError."""
+        draft = f"{path}.{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):  # of a process of this number that was killed
+            os.unlink(draft)
         listener = socket.socket(socket.AF_UNIX, self.kind)
         try:
             os.fchmod(listener.fileno(), 0o600)  # Linux gives the file this mode as it makes it
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            listener.bind(path)
+            listener.bind(draft)
             if self.kind != socket.SOCK_DGRAM:
                 listener.listen(self.backlog)
+            os.rename(draft, path)
         except BaseException:
             listener.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft)
             raise
         return listener
 
