@@ -58,8 +58,13 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, made: Path, home, capsys) -
 
 
 @pytest.mark.full
-def test_requirements_are_installed_once_for_each_interpreter(tmp_path: Path) -> None:
-    """What counts is the python3 that programs find, not the one that runs us."""
+def test_requirements_are_installed_once_for_each_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the python3 that programs find, not the one that runs us. No module of the present directory is taken for Python's."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for name in ("venv", "json", "ensurepip", "pip", "sys", "subprocess"):
+        (elsewhere / f"{name}.py").write_text("raise SystemExit('a module of whoever writes here')")
     package = tmp_path / "package"
     package.mkdir()
     (package / "pyproject.toml").write_text(
@@ -72,7 +77,7 @@ def test_requirements_are_installed_once_for_each_interpreter(tmp_path: Path) ->
     assert activated(Environment(requirements="req.txt"), tmp_path, {"PATH": os.environ["PATH"]}) == environ
     (tmp_path / "bin").mkdir()
     shim = tmp_path / "bin" / "python3"
-    shim.write_text(f'#!/bin/sh\n[ "$1" != -c ] || exec echo 3.99\nexec {sys.executable} "$@"\n')
+    shim.write_text(f'#!/bin/sh\n[ "$2" != -c ] || exec echo 3.99\nexec {sys.executable} "$@"\n')
     shim.chmod(0o755)
     other = {"PATH": f"{shim.parent}:{os.environ['PATH']}"}
     (tmp_path / "none.txt").write_text("")

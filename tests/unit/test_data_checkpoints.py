@@ -44,6 +44,14 @@ def read(path: Path) -> dict[str, str]:
     return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
 
 
+def test_a_program_of_a_set_does_not_come_back_as_one_that_runs_as_its_owner(url: str, path: Path) -> None:
+    write(path, shell="#!/bin/sh")
+    (path / "shell").chmod(0o6755)
+    save_set(url, f"{path}", "worker:0", 1)
+    put_back(url, path)
+    assert (path / "shell").stat().st_mode & 0o7777 == 0o755
+
+
 def test_a_set_is_put_back_as_it_was(url: str, path: Path) -> None:
     write(path, step1="one", step2="two")
     (path / "step2").chmod(0o755)

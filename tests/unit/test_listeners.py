@@ -18,21 +18,38 @@ from parts import need_root
 from waiting import until
 
 import trainmaster
+from trainmaster.agent.link import programs
 from trainmaster.client.ui.serving import bound
+from trainmaster.engines.spark import wire
+from trainmaster.engines.spark.master import tickets
 from trainmaster.host import processes
+from trainmaster.master.connections import serve
+from trainmaster.ps import loop
+from trainmaster.ps.wire import connections, messages
 from trainmaster.ps.wire.connections import listen_at
+from trainmaster.runtime.feed import channel
+from trainmaster.runtime.network.door import TRUSTED_WITHIN
 from trainmaster.runtime.network.listeners import (
     AGENTS_HERE,
     BELL,
+    BRIDGE,
+    FEED,
     FEED_HERE,
     MASTER,
     PAGES,
     PAGES_OF_PROGRAMS,
+    PARAMETERS,
     PARAMETERS_HERE,
     PROGRAMS,
     READERS_HERE,
+    RESERVATIONS,
+    SUBMITTER,
+    TICKETS,
     Row,
 )
+from trainmaster.runtime.network.strangers import OF_A_PEER, OF_ALL
+from trainmaster.spark import reservation
+from trainmaster.web import access
 
 SOURCE = Path(trainmaster.__file__).parent
 OPENERS = {"listen", "create_server", "create_unix_server", "start_server", "start_unix_server", "unix_serve", "bind"}
@@ -100,6 +117,26 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         READERS_HERE.at_path(str(tmp_path / "x.sock"))
     assert os.listdir(tmp_path) == ["x.sock"]
+
+
+def test_the_limits_in_the_table_are_those_of_the_code() -> None:
+    strangers = f"{OF_A_PEER} connections of a host, {OF_ALL} of all"
+    servers = f"{loop.OF_A_PEER} connections of a host, {loop.OF_ALL} of all"
+    server = f"headers of {messages.STRANGER_LIMIT >> 10} KiB, then of {messages.HEADER_LIMIT >> 20} MiB"
+    for row, words in {
+        AGENTS_HERE: f"frames of {serve.FRAME >> 10} KiB",
+        MASTER: f"{strangers}, {TRUSTED_WITHIN:g} s each; frames and bodies of {serve.FRAME >> 10} KiB",
+        FEED: f"{strangers}, {TRUSTED_WITHIN:g} s each",
+        TICKETS: f"{strangers}, {tickets.WITHIN:g} s each",
+        RESERVATIONS: f"{strangers}, {reservation.PATIENCE:g} s each; requests of {reservation.LARGEST[b'request'] >> 20} MiB",
+        PROGRAMS: f"{programs.GREETING_LIMIT >> 10} KiB before the greeting, then frames of {programs.LINE_LIMIT >> 10} KiB",
+        FEED_HERE: f"messages of {channel.MESSAGE_LIMIT >> 10} KiB",
+        PARAMETERS: f"{servers}, {connections._REACHED_WITHIN:g} s each; {server}; payloads of {messages.PAYLOAD_LIMIT >> 30} GiB",
+        BRIDGE: f"lines of {wire.LIMIT >> 20} MiB",
+        SUBMITTER: f"one line of {wire.LIMIT >> 20} MiB",
+        PAGES: f"forms of {access._FORM_LIMIT >> 10} KiB",
+    }.items():
+        assert words in row.limits, row
 
 
 @pytest.mark.parametrize("listener", [MASTER.at_address, lambda: bound(PAGES, 0, 0)])

@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from trainmaster.web.access import KEPT_FOR, Access, Codes, ProxyHeader, Sessions, Tokens
+from trainmaster.web.access import Access, Codes, ProxyHeader, Tokens
 
 HOST = "127.0.0.1:8470"
 BROWSER = {"accept": "text/html", "host": HOST}
@@ -201,25 +201,3 @@ def test_a_request_of_two_lengths_is_refused_and_ends_its_connection() -> None:
     access = Access(application, page, header=ProxyHeader("x-user", ["127.0.0.1"]))
     answer = ask(access, "/", x_user="ada", content_length="5", transfer_encoding="chunked")
     assert (answer.status, answer.headers["connection"]) == (400, "close")
-
-
-def test_sessions_outlive_their_server_and_what_is_kept_of_them_opens_nothing() -> None:
-    kept: list[bytes] = []
-    first = Sessions(kept.append)
-    key = first.begin("ada", now=1000.0)
-    assert key.encode() not in kept[-1]
-    again = Sessions.read(kept[-1], kept.append, now=1001.0)
-    assert (again.cookie, again.user_of(key), again.user_of("guessed"), again.user_of("")) == (
-        first.cookie,
-        "ada",
-        None,
-        None,
-    )
-    assert Sessions.read(kept[-1], kept.append, now=1000.0 + KEPT_FOR).user_of(key) is None
-
-
-@pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"[]", b"{}", b'{"cookie": "c", "users": {"d": ["ada"]}}', b"\xff"]
-)
-def test_damaged_sessions_are_none(content: bytes | None) -> None:
-    assert Sessions.read(content, lambda kept: None, now=0.0).user_of("d") is None

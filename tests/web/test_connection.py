@@ -87,7 +87,7 @@ def test_a_server_that_falls_silent_is_noticed_and_comes_back(
     complaints.clear()
 
 
-def test_a_page_goes_on_after_its_server_was_started_again(
+def test_a_page_goes_on_once_its_user_has_signed_in_at_a_server_that_was_started_again(
     by_hand: jobs.ByHand, page: Page, complaints: list[str]
 ) -> None:
     with serve.served(by_hand.id) as server:
@@ -98,6 +98,11 @@ def test_a_page_goes_on_after_its_server_was_started_again(
     expect(offline).to_contain_text("the server is not reachable; last heard")
     with serve.served(by_hand.id) as again:
         assert again.address == server.address
+        expect(offline).to_contain_text(
+            "you are not signed in any more"
+        )  # who had the port meanwhile may have the old cookie
+        page.context.add_cookies([again.cookie])
+        browser.evaluated(page, "document.dispatchEvent(new Event('visibilitychange'))")
         expect(offline).to_be_hidden()
         by_hand.go_on(2)
         expect(page.locator("#task-worker-3a-0")).to_contain_text("step 2")

@@ -216,7 +216,7 @@ def program() -> list[str]:
     if (path := shutil.which("tensorboard")) is not None:
         return [path]
     if find_spec("tensorboard") is not None:
-        return [sys.executable, "-m", "tensorboard.main"]
+        return [sys.executable, "-P", "-m", "tensorboard.main"]
     raise NotFound(
         "TensorBoard is not installed on this machine", place=f"PATH: {os.environ.get('PATH', '')}",
         mend="pip install tensorboard, in the environment that is active", anchor="no-tensorboard",

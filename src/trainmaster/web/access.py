@@ -14,9 +14,7 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
-import json
 import secrets
-import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -25,7 +23,6 @@ import attrs
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from trainmaster.core.foreign import json_in
 from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.web.contract import Reader
 from trainmaster.web.headers import HEADERS, sending
@@ -34,7 +31,6 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Any]
 Announce = Callable[[str], object]
 
 SESSIONS = 1000  # the oldest goes
-KEPT_FOR = 7 * 24 * 3600.0  # s that a session lasts over restarts of its server
 SIGN_IN = "/sign-in"
 OPEN = ("/static/", "/favicon.ico")  # paths that anybody may read
 SAFE = ("GET", "HEAD")
@@ -46,41 +42,25 @@ _HEADERS = HEADERS | {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin
 
 @attrs.define
 class Sessions:
-    """The browsers that have signed in, by the digest of their cookie: who reads what is kept can open nothing with it.
+    """The browsers that have signed in, by the digest of their cookie. `cookie`: its name.
 
-    `cookie`: its name. `keep` is called with the content that `read` takes back, so that sessions outlive this process.
+    They end with this process: whoever takes its port then gets the cookies of browsers that ask again.
     """
 
-    keep: Callable[[bytes], object] = lambda content: None
     cookie: str = attrs.field(factory=lambda: f"trainmaster-{secrets.token_hex(6)}")
-    _users: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # digest -> the user, and when they signed in
+    _users: dict[str, str] = attrs.field(factory=dict)  # digest -> the user
 
-    @classmethod
-    def read(cls, content: bytes | None, keep: Callable[[bytes], object], now: float) -> Sessions:
-        """Return the sessions that were kept; none where nothing was, or what was is damaged: readers sign in again then."""
-        try:
-            kept = json_in(content or b"{}")
-            users = {
-                str(digest): (str(user), float(at))
-                for digest, (user, at) in kept["users"].items()
-                if float(at) > now - KEPT_FOR
-            }
-            return cls(keep, str(kept["cookie"]), users)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return cls(keep)
-
-    def begin(self, user: str, now: float) -> str:
+    def begin(self, user: str) -> str:
         """Begin a session and return its cookie."""
         key = secrets.token_urlsafe(32)
         while len(self._users) >= SESSIONS:
             del self._users[next(iter(self._users))]
-        self._users[_digest(key)] = user, now
-        self.keep(json.dumps({"cookie": self.cookie, "users": self._users}).encode())
+        self._users[_digest(key)] = user
         return key
 
     def user_of(self, key: str) -> str | None:
         """Return the user of a session; None without such a session."""
-        return self._users.get(_digest(key), (None, 0.0))[0]
+        return self._users.get(_digest(key))
 
 
 class Codes:
@@ -212,7 +192,7 @@ class Access:
         user = self.credentials.user_of(secret) if self.credentials is not None else None
         if user is None:
             return HTMLResponse(self.sign_in_page(target, problem), 401)
-        key = self.sessions.begin(user, time.time())
+        key = self.sessions.begin(user)
         answer = RedirectResponse(target, 303)
         answer.set_cookie(self.sessions.cookie, key, path="/", secure=self.secure, httponly=True, samesite="strict")
         return answer

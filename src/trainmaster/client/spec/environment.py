@@ -40,7 +40,7 @@ def activated(environment: Environment, base: Path, environ: Mapping[str, str]) 
     elif environment.requirements:
         requirements = base / os.path.expanduser(environment.requirements)
         python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
-        version = run_command("requirements", [python, "-c", _WHICH], environ)
+        version = run_command("requirements", [python, "-I", "-c", _WHICH], environ)
         root = make_once(
             "requirements", requirements, version, lambda place: _install(requirements, place, python, environ)
         )
@@ -121,11 +121,16 @@ def _unpack(archive: Path, place: Path) -> None:
 
 
 def _install(requirements: Path, place: Path, python: str, environ: Mapping[str, str]) -> None:
-    """Make a virtual environment with the required packages, at the path where it stays: it knows its own path."""
+    """Make a virtual environment with the required packages, at the path where it stays: it knows its own path.
+
+    `-I`: no module of the present directory is taken for one of Python's.
+    """
     uv = shutil.which("uv", path=environ.get("PATH"))
-    run_command("requirements", [python, "-m", "venv", str(place)], environ)
+    run_command("requirements", [python, "-I", "-m", "venv", str(place)], environ)
     own_python = str(place / "bin" / "python")
-    install = [uv, "pip", "install", "--python", own_python] if uv else [own_python, "-m", "pip", "install", "--quiet"]
+    install = (
+        [uv, "pip", "install", "--python", own_python] if uv else [own_python, "-I", "-m", "pip", "install", "--quiet"]
+    )
     run_command("requirements", [*install, "-r", str(requirements)], environ)
 
 

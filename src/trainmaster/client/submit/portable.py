@@ -102,7 +102,7 @@ def archive(requirements: Path, environ: Mapping[str, str]) -> Path:
 def interpreter(environ: Mapping[str, str]) -> Interpreter:
     """Return the python3 of `environ`, else ours; of a virtual environment, the one that it was made with."""
     python = shutil.which("python3", path=environ.get("PATH")) or sys.executable
-    facts = json.loads(run_command(_KEY, [python, "-c", _ASK], environ))
+    facts = json.loads(run_command(_KEY, [python, "-I", "-c", _ASK], environ))
     paths = {name: Path(facts[name]) for name in ("prefix", "executable", "library", "shared")}
     return Interpreter(facts["version"], tuple(facts["number"]), **paths)
 
@@ -165,11 +165,11 @@ def _install(requirements: Path, root: Path, environ: Mapping[str, str]) -> None
     own_python = str(root / "bin" / "python3")
     uv = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=os.path.dirname(sys.executable))
     if uv is None:
-        run_command(_KEY, [own_python, "-m", "ensurepip"], environ)
+        run_command(_KEY, [own_python, "-I", "-m", "ensurepip"], environ)
     how = (
         [uv, "pip", "install", "--python", own_python, "--compile-bytecode"]
         if uv
-        else [own_python, "-m", "pip", "install", "-q"]
+        else [own_python, "-I", "-m", "pip", "install", "-q"]
     )
     run_command(_KEY, [*how, "-r", str(requirements)], environ)
 

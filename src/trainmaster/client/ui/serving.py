@@ -8,7 +8,6 @@ import errno
 import logging
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +49,11 @@ def serve_user(
     """
     from trainmaster.host.places import state_dir
     from trainmaster.log.storage import LocalStorage
-    from trainmaster.web.access import Access, Codes, Sessions
+    from trainmaster.web.access import Access, Codes
 
     number = listener.getsockname()[1]
-    storage, kept, redirect = LocalStorage(state_dir()), f"ui/{number}.json", f"ui/{number}.html"
+    storage, redirect = LocalStorage(state_dir()), f"ui/{number}.html"
 
-    def keep(content: bytes) -> None:
-        with contextlib.suppress(TrainmasterError):  # then readers sign in again after a restart
-            storage.replace(kept, content)
-
-    try:
-        content = storage.read(kept)
-    except TrainmasterError:
-        content = None
-    sessions = Sessions.read(content, keep, time.time())
     addresses: list[str] = []
 
     def tell(code: str) -> None:
@@ -88,7 +78,7 @@ def serve_user(
     hint = "Open the address that tm ui printed in its terminal, or enter the code at the end of that address."
 
     def access(app: Any) -> Access:
-        return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True, sessions=sessions)
+        return Access(app, _sign_in(hint), credentials=codes, hosts=hosts, may_act=True)
 
     try:
         _run(place, listener, access, open_browser, programs)
