@@ -404,7 +404,7 @@ def listeners() -> str:
     return "\n".join(
         [
             "# Listeners\n",
-            "Every socket at which Trainmaster listens. `@` begins an abstract name. [Security](../security.md) says what is left open.\n"
+            "Every socket at which Trainmaster listens. `@` begins an abstract name. [Security](../security.md) says what is left open.\n",
             "With a low limit of open files (`ulimit -n`) fewer connections are let in.\n",
             table(("purpose", "process", "where", "who gets in", "what keeps others out", "limits"), rows),
         ]
