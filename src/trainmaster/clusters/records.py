@@ -46,7 +46,7 @@ def find(read: Callable[[Path], T | None], name: str, kind: str) -> T:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock the cluster in `folder`, so that one process at a time works on it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -272,7 +272,7 @@ def set_live(job: str, live: bool) -> None:
     """Note that this node has begun the job, or has finished it."""
     path = _live_file(job)
     if live:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch()
     else:
         path.unlink(missing_ok=True)
@@ -281,7 +281,7 @@ def set_live(job: str, live: bool) -> None:
 def note_kill(job: str, kill: Mapping[str, str]) -> None:
     """Note that the job is to be ended by whichever master comes next: who first was to do so may die, or hang, before its log has it."""
     path = _live_file(job)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
     draft.write_text(json.dumps(dict(kill)))
     draft.replace(path)
