@@ -288,6 +288,26 @@ def test_an_id_leads_nowhere_else(place: Path, job: str) -> None:
         assert "<script>" not in answer.text
 
 
+def test_a_log_behind_a_link_of_another_user_is_not_shown(place: Path) -> None:
+    private, by_file, by_folder = place.parent / "private", place / "digits-cccccc/logs", place / "held-dddddd/logs"
+    Job(LocalStorage(place), "held-dddddd", 100.0, folder="")
+    private.mkdir()
+    (private / "1.log").write_text("a key of the victim's")
+    (by_file / "worker-0").mkdir(parents=True)
+    (by_file / "worker-0/1.log").symlink_to(private / "1.log")
+    by_folder.mkdir()
+    (by_folder / "worker-0").symlink_to(private)
+    with ui("--jobs", str(place)) as server:
+        server.sign_in()
+        for job in ("digits-cccccc", "held-dddddd"):
+            assert server.ask(f"/jobs/{job}/").status == 200
+            page = server.ask(f"/jobs/{job}/logs/worker:0")
+            assert "through a link, which is not followed" in page.text
+            for text in (page.text, server.ask(f"/jobs/{job}/logs/worker:0/raw").text):
+                assert "a key of" not in text
+                assert "Traceback" not in text
+
+
 def test_browsers_keep_the_files_of_pages(place: Path) -> None:
     with ui("--jobs", str(place)) as server:
         server.sign_in()

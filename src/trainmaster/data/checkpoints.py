@@ -25,6 +25,7 @@ and then looks whether the manifest of the set that it refers to is still there.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -35,7 +36,6 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -134,7 +134,7 @@ def save_set(
     `whole` is called once all was sent. It returns False where the path, though it has not changed, is not a whole set. `tell_fault` gets
     the words for each damaged manifest that is passed over. Raises Unsettled.
     """
-    store = store_for(url)
+    store = store_for(url, is_own=True)
     by = (task, attempt, marks)
     return retried("store a checkpoint", url, lambda: _save(store, path, by, whole, (tell, stop), tell_fault))
 
@@ -143,13 +143,13 @@ def prune(url: str, known: Set, keep: int) -> None:
     """Remove the sets before the `keep` newest of those up to `known`: the newest set that may be named for a restore, as far as the
     caller knows. Later ones stay: perhaps nobody has heard of them yet.
     """
-    store = store_for(url)
+    store = store_for(url, is_own=True)
     retried("remove old checkpoints", url, lambda: _prune(store, known, keep))
 
 
 def newest(url: str) -> Set | None:
     """Return the newest set that can be restored; None where there are no sets. Raises StorageFailed where none is whole."""
-    store = store_for(url)
+    store = store_for(url, is_own=True)
 
     def find() -> Set | None:
         first: StorageFailed | None = None
@@ -180,7 +180,7 @@ def restore(
     `path` appears with the whole set or not at all; only older states that are damaged are left out. `tell_fault` gets each fault of the
     store.
     """
-    store = store_for(url)
+    store = store_for(url, is_own=True)
     for later in retried("look for a checkpoint", url, lambda: [other for other in _numbers(store) if other > number]):
         other, faults = retried("read a checkpoint", url, lambda later=later: _usable(store, later))  # type: ignore[misc]
         if other is None and faults:
@@ -355,7 +355,7 @@ def _put_back(store: Store, checkpoint: Set, path: str, tell: Tell | None, stop:
             remove(fresh)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _folder_lock(folder: str, flow: Flow) -> Iterator[None]:
     """Hold the lock of a directory: tasks that share one (`workdir: share`) restore into it one after the other."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -539,7 +539,10 @@ def _is_whole(store: Store, checkpoint: Set) -> bool:
 def _damages(store: Store, checkpoint: Set) -> dict[str, str]:
     """Return the files that are not there with their sizes, path -> the words for it."""
     folders = {file.at.rpartition("/")[0] for file in checkpoint.files if file.at}
-    sizes = {f"{folder}/{e.name}": e.size for folder in folders for e in store.entries(folder) if not e.folder}
+    sizes: dict[str, int] = {}
+    for folder in folders:
+        with contextlib.suppress(Damaged):  # it leads out through a link
+            sizes |= {f"{folder}/{e.name}": e.size for e in store.entries(folder) if not (e.folder or e.odd)}
     return {
         file.path: f"{file.at} has {sizes[file.at]:,} bytes of {file.size:,}"
         if file.at in sizes

@@ -289,7 +289,7 @@ def _options(output: Output | Mapping[str, Any]) -> _Options:
 
 
 def output_store(output: Output | Mapping[str, Any]) -> Store:
-    return store_for(output.url if isinstance(output, Output) else output["url"])
+    return store_for(output.url if isinstance(output, Output) else output["url"], is_own=True)
 
 
 def _commit(store: Store, options: _Options, uploaded: Mapping[str, Any], task: str, mine: _Claim) -> _Claim:

@@ -151,7 +151,8 @@ class OfMachine:
 
     def names(self) -> list[str]:
         self._unreachable.clear()
-        return [entry.name for entry in self.root.entries(JOBS) if entry.folder]
+        folder = LocalStorage(f"{self.root.root}/{JOBS}")  # which a user may keep elsewhere, behind a link
+        return [entry.name for entry in folder.entries("") if entry.folder]
 
     def begin(self, job: str) -> Headline:
         """Return the headline of a job that was not read yet."""

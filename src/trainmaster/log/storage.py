@@ -6,6 +6,9 @@ at all. If several callers try at once, at most one gets True: epochs rely on th
 
 Every error of a storage is StorageFailed, made in `storage_failed` alone. A missing file is not an error: reading it
 gives None.
+
+Whoever may write into a directory may put links there. Those that lead out of it are not followed (`require_inside`); the directory itself
+may be a link, or lie behind one.
 """
 
 from __future__ import annotations
@@ -206,6 +209,28 @@ def checked(path: str) -> str:
     return path
 
 
+def require_inside(root: str, path: str, is_followed: bool = True) -> None:
+    """Raise Damaged where a link at or above `path`, which is relative to `root`, leads out of `root`. Where the link at `path` itself is
+    not `is_followed`, as when it is removed or replaced, only those above it count.
+    """
+    full = root
+    parts = path.split("/")
+    for part in parts if is_followed else parts[:-1]:
+        full = os.path.join(full, part)
+        if os.path.islink(full) and not is_inside(full, os.path.realpath(root)):
+            raise Damaged(
+                f"{path} leads out of {root} through a link, which is not followed",
+                place=full,
+                mend="remove the link, and put there what it leads to if it is yours",
+                anchor="unsafe-path",
+            )
+
+
+def is_inside(path: str, boundary: str) -> bool:
+    """Tell whether a path, its links followed, is below `boundary`, in which there are no links."""
+    return os.path.commonpath([os.path.realpath(path), boundary]) == boundary
+
+
 class LocalStorage:
     """A storage in a directory, of this machine or mounted. Files are the owner's alone; dot files are not listed."""
 
@@ -218,13 +243,18 @@ class LocalStorage:
         self.root = os.path.abspath(os.path.expanduser(root))
         self.url = self.root
 
-    def _at(self, path: str) -> str:
-        return os.path.join(self.root, checked(path)) if path else self.root
+    def _at(self, path: str, is_followed: bool = False) -> str:
+        """Return the full path. Raises Damaged where a link leads out; the link at the path itself may, unless it `is_followed`."""
+        if not path:
+            return self.root
+        require_inside(self.root, checked(path), is_followed)
+        return os.path.join(self.root, path)
 
     def entries(self, folder: str) -> list[Entry]:
         entries = []
+        full = self._at(folder, is_followed=True)
         try:
-            with os.scandir(self._at(folder)) as listing:
+            with os.scandir(full) as listing:
                 for entry in listing:
                     if entry.name.startswith("."):
                         continue
@@ -236,11 +266,11 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise storage_failed("list a folder", self._at(folder), error) from error
+            raise storage_failed("list a folder", full, error) from error
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
-        full = self._at(path)
+        full = self._at(path, is_followed=True)
         try:
             with open(full, "rb", buffering=0) as file:
                 if offset:
@@ -301,7 +331,7 @@ class LocalStorage:
         return _LocalAppender(full, descriptor)
 
     def sync(self, path: str) -> None:
-        full = self._at(path)
+        full = self._at(path, is_followed=True)
         try:
             descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -320,20 +350,22 @@ class LocalStorage:
         return True
 
     def remove(self, path: str) -> None:
+        full = self._at(path)
         try:
-            os.unlink(self._at(path))
+            os.unlink(full)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise storage_failed("remove", self._at(path), error) from error
+            raise storage_failed("remove", full, error) from error
 
     def exists(self, path: str) -> bool:
+        full = self._at(path)
         try:
-            os.lstat(self._at(path))
+            os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise storage_failed("look at", self._at(path), error) from error
+            raise storage_failed("look at", full, error) from error
         return True
 
     def gone(self) -> bool:

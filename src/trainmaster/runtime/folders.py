@@ -1,7 +1,8 @@
-"""Find out, before much work is done for it, whether a folder can be written."""
+"""Folders that others may write too: find out, before much work is done for it, whether one can be written, and begin files there."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
@@ -42,6 +43,27 @@ def require_writable(folder: str, is_tried: bool = True) -> None:
         else:
             reason = f"nothing can be made in {place}: {error.strerror}"
         raise OSError(error.errno, reason) from error
+
+
+def make_own_folder(path: str, levels: int = 1) -> None:
+    """Make a folder, with those above it. Raises OSError where one of the last `levels` of its path is a link, which another user
+    may have put there.
+    """
+    link = path
+    for _ in range(levels):
+        if os.path.islink(link):
+            raise OSError(errno.ELOOP, "it is a link, and is not followed: remove it", link)
+        link = os.path.dirname(link)
+    os.makedirs(path, exist_ok=True)
+
+
+def create_draft(path: str, mode: int = 0o666) -> int:
+    """Make an empty file and return its descriptor, to write. Whatever has the name gives way, and is never written to: what a program that
+    was killed has left, or a link that another user has put there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def _is_there(place: str) -> bool:

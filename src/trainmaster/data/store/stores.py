@@ -33,7 +33,16 @@ from trainmaster.core.input.splits import File
 from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, safe_path, writing
 from trainmaster.data.store.trees import leads_back
 from trainmaster.log import objects
-from trainmaster.log.storage import NO_LINKS, draft, draft_of, link, make_folders, sync_folder
+from trainmaster.log.storage import (
+    NO_LINKS,
+    draft,
+    draft_of,
+    is_inside,
+    link,
+    make_folders,
+    require_inside,
+    sync_folder,
+)
 from trainmaster.runtime.folders import require_writable
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -121,10 +130,12 @@ class Store(Protocol):
         """
 
 
-def store_for(url: str) -> Store:
-    """Return the store at a path or URL. Raises BadInput for an unknown scheme."""
+def store_for(url: str, is_own: bool = False) -> Store:
+    """Return the store at a path or URL. Raises BadInput for an unknown scheme. `is_own`: Trainmaster has made all that is there, so no
+    link out of the directory belongs there. In an input the user's own links are followed.
+    """
     if (path := local_path(url)) is not None:
-        return LocalStore(path)
+        return LocalStore(path, is_own)
     if (name := STORES.get(url.partition("://")[0].lower())) is None:
         return RemoteStore(url)
     module, _, class_name = name.partition(":")
@@ -150,25 +161,35 @@ def local_path(url: str) -> str | None:
 
 
 class LocalStore:
-    """A store in a directory. Files and folders get the permissions that the user's umask gives."""
+    """A store in a directory. Files and folders get the permissions that the user's umask gives.
+
+    Nothing is made, moved or removed through a link that leads out of it; in one that `is_own` (`store_for`), nothing is read so either.
+    """
 
     renames = True
     threads = THREADS
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, is_own: bool = False) -> None:
         self.root = self.url = root.rstrip("/") or "/"
+        self._is_own = is_own
 
     @property
     def folder(self) -> str | None:
         return self.root
 
-    def _at(self, path: str) -> str:
-        return safe_path(self.root, path) if path else self.root
+    def _at(self, path: str, is_read: bool = False) -> str:
+        """Return the full path. Raises Damaged where a link leads out: one above it, or to read also the path itself."""
+        full_path = safe_path(self.root, path) if path else self.root
+        if self._is_own or not is_read:
+            require_inside(self.root, path, is_followed=is_read)
+        return full_path
 
     def entries(self, folder: str) -> list[Entry]:
+        full_path, boundary = self._at(folder, is_read=True), os.path.realpath(self.root) if self._is_own else ""
         try:
-            with os.scandir(self._at(folder)) as listing:
-                return sorted(filter(None, map(_entry, listing)), key=lambda entry: entry.name)
+            with os.scandir(full_path) as listing:
+                entries = filter(None, (_entry(entry, boundary) for entry in listing))
+                return sorted(entries, key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -186,7 +207,7 @@ class LocalStore:
         return files
 
     def look(self, path: str) -> File | None:
-        full_path = self._at(path)
+        full_path = self._at(path, is_read=True)
         if not os.path.isfile(full_path):
             return None
         status = os.stat(full_path)
@@ -196,7 +217,7 @@ class LocalStore:
         return os.path.lexists(self._at(path))
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        with open(self._at(path), "rb", buffering=0) as file:
+        with open(self._at(path, is_read=True), "rb", buffering=0) as file:
             file.seek(offset)
             data = file.read(size) or b""
             while len(data) < size and (piece := file.read(size - len(data))):
@@ -207,8 +228,9 @@ class LocalStore:
         return None  # the size has all
 
     def get(self, path: str) -> bytes | None:
+        full_path = self._at(path, is_read=True)
         try:
-            with open(self._at(path), "rb") as file:
+            with open(full_path, "rb") as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -246,34 +268,34 @@ class LocalStore:
             raise
 
     def copy(self, source: str, target: str) -> None:
-        self.upload(self._at(source), target, lambda _: None)
+        self.upload(self._at(source, is_read=True), target, lambda _: None)
 
     def move(self, source: str, target: str, replace: bool = False) -> None:
-        full_target = self._at(target)
+        full_source, full_target = self._at(source), self._at(target)
         os.makedirs(os.path.dirname(full_target), exist_ok=True)
         if replace:
-            os.replace(self._at(source), full_target)
-        elif os.path.isdir(self._at(source)):
+            os.replace(full_source, full_target)
+        elif os.path.isdir(full_source):
             if os.path.lexists(full_target):  # rename(2) would replace an empty folder
                 raise FileExistsError(full_target)
             try:
-                os.rename(self._at(source), full_target)
+                os.rename(full_source, full_target)
             except OSError as error:
                 raise (FileExistsError(full_target) if os.path.lexists(full_target) else error) from error
         else:
             try:
-                os.link(self._at(source), full_target)  # refuses an existing name, as rename does not
+                os.link(full_source, full_target, follow_symlinks=False)  # refuses an existing name, as rename does not
             except FileExistsError:
-                if not os.path.samefile(self._at(source), full_target):  # else an earlier call has got as far as this
+                if not os.path.samefile(full_source, full_target):  # else an earlier call has got as far as this
                     raise
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
                 if os.path.lexists(full_target):
                     raise FileExistsError(full_target) from error
-                os.rename(self._at(source), full_target)
+                os.rename(full_source, full_target)
                 return
-            os.unlink(self._at(source))
+            os.unlink(full_source)
 
     def remove(self, path: str) -> None:
         full_path = self._at(path)
@@ -289,8 +311,9 @@ class LocalStore:
         os.makedirs(self._at(path), exist_ok=True)
 
     def remove_folder(self, path: str) -> bool:
+        full_path = self._at(path)
         with contextlib.suppress(OSError):
-            os.rmdir(self._at(path))
+            os.rmdir(full_path)
         return not self.exists(path)
 
     def unwritable(self, probe: str) -> str | None:
@@ -474,8 +497,10 @@ def _stamp(row: dict[str, Any]) -> str:
     return str(stamp)
 
 
-def _entry(entry: os.DirEntry[str]) -> Entry | None:
+def _entry(entry: os.DirEntry[str], boundary: str) -> Entry | None:
     try:
+        if boundary and entry.is_symlink() and not is_inside(entry.path, boundary):
+            return Entry(entry.name, False, odd="a link that leads out of the directory")
         if entry.is_dir():
             return None if entry.is_symlink() and leads_back(entry.path) else Entry(entry.name, True)
         status = entry.stat()

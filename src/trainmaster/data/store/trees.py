@@ -19,6 +19,7 @@ import attrs
 
 from trainmaster.core.errors import BadInput
 from trainmaster.core.plain import Plain
+from trainmaster.log.storage import is_inside
 
 _NAMED = 5  # left-out entries in one message
 
@@ -78,7 +79,7 @@ def scan(root: str, keep_links: bool = False) -> Tree | None:
         status = os.stat(root)
     except FileNotFoundError:
         return None
-    if os.path.islink(root) and not _is_inside(root, boundary):
+    if os.path.islink(root) and not is_inside(root, boundary):
         raise BadInput(
             f"{root} is a link that leads out of its folder, to {os.path.realpath(root)}, and is not followed", place=root,
             mend="write to the path itself, or copy there what is to be kept", anchor="unsafe-path",
@@ -139,7 +140,7 @@ def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
     if entry.is_symlink():
         if not os.path.exists(entry.path):
             return "a link to nothing"
-        if not _is_inside(entry.path, boundary):
+        if not is_inside(entry.path, boundary):
             return "a link that leads out of the working directory"
         if entry.is_dir() and leads_back(entry.path):
             return "a link to a folder above it"
@@ -151,10 +152,6 @@ def _oddity(entry: os.DirEntry[str], boundary: str) -> str:
 def _kind(mode: int) -> str:
     """Name the kind of an entry that is neither a file nor a folder."""
     return {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(mode), "a device")
-
-
-def _is_inside(path: str, boundary: str) -> bool:
-    return os.path.commonpath([os.path.realpath(path), boundary]) == boundary
 
 
 def leads_back(path: str) -> bool:

@@ -19,6 +19,7 @@ import re
 import shutil
 from dataclasses import dataclass
 
+from ...runtime.folders import create_draft, make_own_folder
 from ..shard import DENSE, IDS, ROWS, Draft, Settled, owned_arrays
 from ..specification import definition_of
 from ..tables.table import Block
@@ -110,7 +111,7 @@ def write_manifest(directory: str, version: int, sequence: int, shares: list[Pla
     folder = version_folder(directory, version)
     content = {"format": _FORMAT, "version": version, "sequence": sequence, "shares": shares}
     path = os.path.join(folder, f"manifest-of-{len(shares)}.json")
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
+    with open(create_draft(f"{path}.part"), "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
@@ -155,11 +156,11 @@ class Share:
         since they were only pulled.
         """
         folder = version_folder(directory, self.version)
-        os.makedirs(folder, exist_ok=True)
+        make_own_folder(folder)
         path = os.path.join(folder, self._name)
         if (known := _written(path, self.sequence)) is not None:
             return known
-        descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = create_draft(f"{path}.part", 0o600)
         digest, size, rows = hashlib.blake2b(digest_size=32), 0, 0
         try:
             for header, arrays in self.records():

@@ -14,6 +14,7 @@ import socket
 import time
 
 from ... import runtime
+from ...runtime.folders import make_own_folder
 from ..errors import InUse
 
 TYPE_CHECKING = False
@@ -30,8 +31,8 @@ def take_lock(folder: str, warn: Callable[[str], None], *, is_shared: bool = Fal
 
     `is_shared`: others that only read the log may have it too. `warn` is called once, where the wait is longer than a moment.
     """
-    os.makedirs(folder, exist_ok=True)
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_own_folder(folder, levels=2)  # DIRECTORY/journal/I-of-N
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not _is_taken(lock, is_shared):
             with runtime.phase(f"waiting for {'the former servers' if is_shared else 'its former process'} to end"):
@@ -50,7 +51,7 @@ def take_lock(folder: str, warn: Callable[[str], None], *, is_shared: bool = Fal
 def is_left(folder: str) -> bool:
     """Tell whether a log is here, and its process has ended."""
     with contextlib.suppress(OSError):
-        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             return _is_taken(lock, is_shared=True)
         finally:

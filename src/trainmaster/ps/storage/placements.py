@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 
+from ...runtime.folders import create_draft, make_own_folder
+
 
 def job_name(token: str) -> str:
     """Return the name of a job, by which files tell whose they are, of its token."""
@@ -23,8 +25,8 @@ def note_servers(directory: str, index: int, job: str, told_servers: int, server
     if not directory or present_servers(directory, index, job, told_servers) == noted:
         return
     path = _path(directory, index)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
+    make_own_folder(os.path.dirname(path))
+    with open(create_draft(f"{path}.part"), "w", encoding="utf-8") as file:
         json.dump({"job": job, "told": told_servers, "servers": servers}, file)
         file.flush()
         os.fsync(file.fileno())

@@ -16,6 +16,7 @@ import os
 import re
 import zlib
 
+from ..folders import create_draft
 from .memory_slots import read_all
 from .state_format import check_version
 
@@ -160,7 +161,7 @@ class Folder:
     def write(self, name: str, pieces: Iterable[memoryview]) -> None:
         os.makedirs(self.path, exist_ok=True)
         path, draft = os.path.join(self.path, name), os.path.join(self.path, f".{name}.part")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = create_draft(draft)
         try:
             for piece in pieces:
                 while piece:
