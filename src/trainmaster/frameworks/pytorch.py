@@ -3,8 +3,7 @@
 Rank 0 makes the store itself: TORCHELASTIC_USE_AGENT_STORE is not set, for it says that a launcher serves one at
 MASTER_PORT. Each generation has a new MASTER_PORT, so that nobody reads the addresses of the last one. Tasks that do
 not count have no rank, and do not learn of the store. The last variables yield to what the job or its submitter sets.
-Where all programs are on this machine, no other host reaches the ports of their collectives; the store's port is on all
-addresses, whatever PyTorch is told.
+On one machine, other hosts reach no port of its collectives; the store's port is on all addresses, whatever it is told.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ def environment(formation: Formation, task: str) -> Placement:
     env = {variable.name: value(formation, me, rank) for variable, value in _OF_TASK.items()}
     copies = [{variable.name: value(rank, copy) for variable, value in _OF_COPY.items()} for copy in range(me.copies)]
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    if rank.world_size > 1 and all(
-        peer.address.startswith("127.") for peer in formation.peers
-    ):  # one may have others elsewhere
+    is_here = all(peer.address.startswith("127.") for peer in formation.peers)
+    if is_here and rank.world_size > 1:  # a single one may have others elsewhere, of its own
         defaults |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "lo")
     store = "" if me is formation.first else formation.first.at("rendezvous")
     return Placement(texts(env), [texts(copy) for copy in copies], defaults=defaults, store=store)

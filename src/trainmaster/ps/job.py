@@ -24,6 +24,7 @@ import os
 from dataclasses import dataclass, replace
 
 from .. import runtime
+from ..runtime.folders import create_draft
 from ..runtime.link import credentials as ask_for_credentials
 from .errors import StateLost
 from .storage.checkpoints import journal_folder
@@ -68,7 +69,7 @@ class Place:
         if self.directory and self.key:
             path = _address_file(self.directory, self.index)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
+            with open(create_draft(f"{path}.part"), "w", encoding="utf-8") as file:
                 file.write(self.listen[-1])
             os.rename(f"{path}.part", path)
 

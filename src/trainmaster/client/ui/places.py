@@ -11,7 +11,7 @@ from trainmaster.client.ui.sources import OfPlace, OfThisMachine
 from trainmaster.core.errors import NotFound
 from trainmaster.host.places import cache_dir
 from trainmaster.log.index import Jobs, OfMachine, OfStorage
-from trainmaster.log.storage import LocalStorage, storage_for
+from trainmaster.log.storage import LocalStorage, require_inside, storage_for
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.sources import Source
@@ -56,6 +56,8 @@ class StoragePlace:
         return Board(lambda: Jobs(OfStorage(self._root), cache), local=self._root.local)
 
     def source(self, job: str) -> Source:
+        if self._root.local:
+            require_inside(self._root.url, job)
         source = OfPlace(job, storage_for(f"{self._root.url.rstrip('/')}/{job}"))
         source.check()
         return source
