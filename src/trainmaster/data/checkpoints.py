@@ -519,10 +519,10 @@ def _check(files: Sequence[Stored], folders: Sequence[str]) -> None:
 
 
 def _check_name(text: str) -> None:
-    """Raise TypeError or ValueError where a text is no name of a file on Linux; half a character is a UnicodeEncodeError."""
+    """Raise TypeError or ValueError where no file on Linux can have a name; for half a character it is a UnicodeEncodeError."""
     parts = os.fsencode(text).split(b"/") if type(text) is str else None
     if parts is None:
-        raise TypeError("a name that is no text")
+        raise TypeError("a name that is not a text")
     if len(text) >= PATH_MAX or any(len(part) > NAME_MAX for part in parts) or b"" in parts[1:]:
         raise ValueError(f"{text[:100]!r} is not a name of a file")
 

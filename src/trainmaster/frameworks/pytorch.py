@@ -3,7 +3,7 @@
 Rank 0 makes the store itself: TORCHELASTIC_USE_AGENT_STORE is not set, for it says that a launcher serves one at
 MASTER_PORT. Each generation has a new MASTER_PORT, so that nobody reads the addresses of the last one. Tasks that do
 not count have no rank, and do not learn of the store. The last variables yield to what the job or its submitter sets.
-On one machine, other hosts reach no port of its collectives; the store's port is on all addresses, whatever it is told.
+On one machine, other hosts reach no port of its collectives; PyTorch always has the store's port on all addresses.
 """
 
 from __future__ import annotations

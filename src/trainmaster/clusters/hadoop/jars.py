@@ -100,11 +100,11 @@ def pinned() -> set[tuple[str, str]]:
 
 def digests(folder: Path) -> set[tuple[str, str]]:
     """Return the name and digest of each file in a directory."""
-    found = set()
+    files = set()
     for path in folder.iterdir():
         with path.open("rb") as file:
-            found.add((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    return found
+            files.add((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+    return files
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def line(message: Any) -> bytes:
 
 
 def read(reader: Any) -> dict[str, Any]:
-    """Return the next message; {} at the end. Raises ValueError for a line that is no JSON object, or longer than LIMIT."""
+    """Return the next message; {} at the end. Raises ValueError for a line that is not a JSON object, or is longer than LIMIT."""
     text = reader.readline(LIMIT)
     message = json_in(text or b"{}")
     if not isinstance(message, dict):

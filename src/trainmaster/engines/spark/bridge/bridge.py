@@ -111,7 +111,7 @@ class Call(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         try:
             self._answer(read(self.rfile))
-        except (OSError, ValueError) as error:  # it has gone, or was none of ours
+        except (OSError, ValueError) as error:  # it has gone, or is not ours
             log.warning("a connection was closed: %s", error)
 
     def _answer(self, question: dict[str, Any]) -> None:
