@@ -7,8 +7,8 @@ at all. If several callers try at once, at most one gets True: epochs rely on th
 Every error of a storage is StorageFailed, made in `storage_failed` alone. A missing file is not an error: reading it
 gives None.
 
-Links out of the directory of a storage are not followed (`require_inside`): another user may have put them there. The directory itself may be
-a link, or be behind one.
+Links out of the directory of a storage are not followed (`require_inside`): another user may have put them there. The directory itself may
+be a link, or be behind one.
 """
 
 from __future__ import annotations
