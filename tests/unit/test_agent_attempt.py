@@ -283,3 +283,24 @@ def test_an_output_whose_place_is_away_as_an_attempt_begins_is_waited_for(
     monkeypatch.setattr(storage_retry, "AGAIN", 0.01)
     assert prepared(tmp_path, f"{tmp_path}/m") == [("warned", 1), ("ready", 1)]
     assert len(tries) == 10
+
+
+def test_what_programs_report_is_redacted_before_it_is_cut_and_names_stay_apart(tmp_path: Path) -> None:
+    container = place(tmp_path, Workplace(str(tmp_path), str(tmp_path)), [])
+    container.secrets = {"worker": {"LOGIN": "hunter2-hunter2", "OTHER": "hunter3-hunter3"}}
+    programs = container.programs
+    assert programs.shown("x" * 50 + " hunter2-hunter2", 64) == "x" * 50 + " [redacted]"
+    assert programs.shown("loss", 64) == programs.secretless("loss") == "loss"
+    names = [programs.secretless(f"lock of {name}") for name in ("hunter2-hunter2", "hunter3-hunter3")]
+    assert all(name.startswith("lock of [redacted] ") for name in names)
+    assert len({*names}) == 2
+    assert names[0] == programs.secretless("lock of hunter2-hunter2")
+
+
+def test_a_name_that_is_reported_often_is_redacted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(Place, "redact", lambda self, text: texts.append(text) or text)
+    container = place(tmp_path, Workplace(str(tmp_path), str(tmp_path)), [])
+    for _ in range(1000):
+        container.programs.shown("loss", 64)
+    assert texts == ["loss"]

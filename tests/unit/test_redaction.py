@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from trainmaster.core.spec import redaction
-from trainmaster.core.spec.redaction import REDACTED, is_secret, passwords_in_urls, redact
+from trainmaster.core.spec.redaction import REDACTED, is_secret, passwords_in_urls, redact, redact_text, writings
 
 SECRET_NAMES = """HF_TOKEN WANDB_API_KEY DB_PASSWORD token AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID PGPASSWORD DB_PASS MYSQL_PWD GITHUB_PAT
 AZURE_STORAGE_KEY SSH_PRIVATE_KEY OPENAI_API_KEYS GOOGLE_APPLICATION_CREDENTIALS BASIC_AUTH my-api-key
@@ -17,13 +20,18 @@ DB_PASS_1 DB_PASSWORD2 PASSWORD1 PASSWORD_1_2 WANDB_KEY2 API_KEY_2_OLD TOKEN2_OL
 fs.s3a.secret.key fs.s3a.access.key fs.s3a.bucket.data.session.token fs.azure.account.key.data.blob.core.windows.net
 ssl.server.keystore.keypassword hadoop.security.group.mapping.ldap.bind.password fs.azure.account.oauth2.client.secret
 dfs.adls.oauth2.credential fs.azure.sas.data.acc.blob.core.windows.net fs.azure.sas.fixed.token fs.gs.auth.service.account.private.key
-fs.cosn.userinfo.secretKey wandb.api.token wandb.api_key"""
+fs.cosn.userinfo.secretKey wandb.api.token wandb.api_key my.token spark.my.authToken
+SSHPASS hfToken APITOKEN MYTOKEN DBPASS PGPASS DBPW MASTERKEY REFRESHTOKEN BASICAUTH AUTHORIZATION BEARER CONNECTION_STRING SAS AZURE_SAS
+clientSecret accessKeyId dbPass X-Api-Key MYSQLPWD connectionString DB_CONN_STR"""
 PLAIN_NAMES = """TOKENIZERS_PARALLELISM KEYBOARD MONKEY OMP_NUM_THREADS AUTHOR PWD OLDPWD KEY PASS PATH COMPAT SSH_KEY_FILE DB_PASSWORD_FILE
 MAX_TOKENS MAX_NEW_TOKENS NUM_TOKENS TOKENS_PER_STEP MAX_TOKENS_2 TOKEN_LENGTH PASSWORD_LENGTH SECRET_COUNT TOKEN_TTL API_KEY_LIMIT
 KEY_SIZE_256 KEY1 PASS_1 DB_PASSWORD_FILE_1 PUBLIC_KEY PUBLIC_KEY_2 CACHE_KEY SSH_AUTH_SOCK HADOOP_TOKEN_FILE_LOCATION BYPASS _ 1
 hadoop.security.auth_to_local hadoop.security.token.service.use_ip dfs.block.access.token.enable dfs.encryption.key.provider.uri
 hadoop.security.credential.provider.path hadoop.security.authentication hadoop.rpc.protection
-yarn.resourcemanager.webapp.delegation-token-auth-filter.enabled fs.gs.auth.service.account.private.key.id"""
+yarn.resourcemanager.webapp.delegation-token-auth-filter.enabled fs.gs.auth.service.account.private.key.id
+hadoop.security.authorization tokenizer.pad_token model.sort_key
+SECRETS_DIR SECRET_NAME secretName PGPASSFILE KANSAS sortKey
+PAD_TOKEN eosToken num_tokens maxTokens HOTKEY TURKEY COMPASS FORWARD_PASS topologyKey keyboard tokenizer monkey sort_key key-column"""
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES.split())
@@ -83,6 +91,68 @@ def test_the_documents_publish_the_same_rule() -> None:
     published = set(re.findall("[A-Z]+", page))
     words = {
         *redaction._SECRET_WORDS, *redaction._SECRET_KEYS, *redaction._SECRET_LAST, *redaction._HARMLESS_KEYS, *redaction._AMOUNTS,
-        *redaction._AMOUNTS_LAST, *redaction._PLACES,
+        *redaction._AMOUNTS_LAST, *redaction._PLACES, *redaction._HARMLESS_PASSES, *redaction._VOCABULARY,
+        *redaction._SECRET_ENDINGS, *redaction._LAST_ENDINGS,
     }  # fmt: skip
     assert {word for word in words if not {word, word.removesuffix("S")} & published} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bash -c 'HF_TOKEN=abc python x'", "bash -c 'HF_TOKEN=[redacted] python x'"),
+        ('{"password": "abc", "n": 1}', '{"password": "[redacted]", "n": 1}'),
+        ('{"x": "{\\"password\\": \\"abc\\"}"}', '{"x": "{\\"password\\": \\"[redacted]\\"}"}'),
+        ("$(TOKEN=abc)", "$(TOKEN=[redacted])"),
+        ("http://h/?a=1&token=abc&b=2", "http://h/?a=1&token=[redacted]&b=2"),
+        ("curl -u me:abc http://h", "curl -u me:[redacted] http://h"),
+    ],
+)
+def test_only_the_value_is_redacted(text: str, shown: str) -> None:
+    assert redact_text(text) == shown
+    assert redact_text(shown) == shown
+    assert is_secret("CFG", text)
+
+
+def test_the_login_of_curl_in_a_list() -> None:
+    assert redact(["curl", "-u", "me:abc", "x"]) == ["curl", "-u", REDACTED, "x"]
+    assert redact(["docker", "-u", "me:abc", "x"]) == ["docker", "-u", "me:abc", "x"]
+
+
+# Texts over which a pattern that backtracks, or that reads one value again for each name in it, takes minutes instead of a second
+LARGE = ["a=b", "a=", "token=", "eyJ-", "x_key='", "--token ", '\\"', 'token=\\"', "curl -u ", "a-", "aB", "A.", " ", "authorization", "://a:",
+         "sig=", "token='\\'", "token=\\", "--a \\\n", "'token': ", "-----BEGIN ", "SG.a-", "-u a curl ", "http://"]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", LARGE)
+def test_a_large_text_is_redacted_in_time_in_proportion_to_its_length(piece: str) -> None:
+    text = piece * (200_000 // len(piece)) + " --api-key abc"
+    assert REDACTED in redact_text(text)
+
+
+def test_a_value_is_known_in_each_writing() -> None:
+    value = 'it\'s "so" \\ é&x\nsecond line of it\nshort'
+    known = writings((value, "1234567"))
+    for way in (
+        repr(value)[1:-1],
+        json.dumps(value)[1:-1],
+        quote(value),
+        quote(value, ""),
+        quote_plus(value),
+        shlex.quote(value)[1:-1],
+        value,
+    ):
+        assert way in known
+    assert "second line of it" in known
+    assert not {"short", "1234567"} & {*known}
+    assert [*map(len, known)] == sorted(map(len, known), reverse=True)
+
+
+def test_the_secret_texts_of_an_account_are_known_as_they_are() -> None:
+    account = {
+        "type": "service_account",
+        "private_key": "-----BEGIN PRIVATE KEY-----\nfirst-line\nother-line\n-----END",
+    }
+    known = writings((json.dumps(account),))
+    assert {"first-line", "other-line"} <= {*known}
+    assert "service_account" not in known

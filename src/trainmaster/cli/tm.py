@@ -122,7 +122,10 @@ def run(args: Sequence[str]) -> NoReturn:
 
 def _report_error(error: Exception, as_json: bool) -> int:
     """Print an error, with `as_json` on stdout as one JSON value too; returns its exit status."""
+    from trainmaster.core.spec.redaction import redact_text
+
     message, lines, name, status = _of_stdout(error) or _parts(error)
+    message, *lines = map(redact_text, (message, *lines))  # they quote what the user wrote
     brackets = f"  [{name}]" if name else ""  # under which docs/errors.md says more
     text = click.style("error: ", fg="red", bold=True) + "\n  ".join([message + brackets, *lines])
     with contextlib.suppress(OSError):  # nobody reads stderr any more: the exit status says what it says

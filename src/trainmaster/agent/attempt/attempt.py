@@ -42,7 +42,6 @@ from trainmaster.agent.watch.progress import Progress
 from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.machine.phases import COMMITTING, DONE, EXITED, READY, RUNNING, STAGING, STARTING, UPLOADED
 from trainmaster.core.machine.reasons import READ_STDIN
-from trainmaster.core.spec.redaction import redact_text
 from trainmaster.core.spec.signals import signal_name, signal_number
 from trainmaster.host.linux import Process
 
@@ -55,6 +54,7 @@ GRACE = 10.0  # s, where an order names none
 SETTLED_WITHIN = 10.0  # s that a stopped attempt has to store its checkpoint and to report its end
 ANSWERED_WITHIN = 2.0  # s that a disk has to answer: a mount that hangs never does
 STACKS_WITHIN = 5.0  # s to read the stacks of a program that hangs: what it waits for may keep their reader waiting too
+TEXTS = ("detail", "figures", "gave_up")  # fields of reports with words that a program may have written
 COPIED_WITHIN = 5.0  # s in which threads must give up once their attempt is stopped
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Attempt:
         self._outputs: dict[str, dict[str, Any]] = {}
         self._uploaded: dict[str, Any] = {}
         self._checkpointing: Checkpointing | None = None
-        self._errors = faults.ErrorFiles()
+        self._errors = faults.ErrorFiles(place.redact)
         self._saves: dict[str, None] = {}
         self._signals: dict[int, str] = {}  # those that users sent -> the last user
         self._left_out: dict[str, Mapping[str, str]] = {}  # by output: paths already reported as not stored
@@ -187,7 +187,7 @@ class Attempt:
             *lines,
             *([] if is_complete else [f"(what other processes do was not read within {STACKS_WITHIN:g} s)"]),
         ]:
-            self._output.write(line)
+            self._output.write(self.place.redact(line))  # command lines of processes too
 
     # -- messages of the program --
 
@@ -649,7 +649,7 @@ class Attempt:
         stop_fields = self.course.end_fields(None if outcome is None else outcome.well)
         if stop_fields is None:
             return
-        fields = {**self._end_fields(failure, outcome), **stop_fields, "tail": [redact_text(line) for line in lines]}
+        fields = {**self._end_fields(failure, outcome), **stop_fields, "tail": lines}
         if self._watching is not None:
             fields["memory"] = self._watching.highest
         if self._program is not None and self._program.failed_copy is not None:
@@ -668,11 +668,16 @@ class Attempt:
         return fields
 
     async def _last_lines(self) -> list[str]:
-        return await answered_within(ANSWERED_WITHIN, tail, self.spool.path, TAIL) or []
+        lines = await answered_within(ANSWERED_WITHIN, tail, self.spool.path, TAIL) or []
+        return self._redacted_lines(lines)
 
     def _failure_lines(self) -> list[str]:
         """Return the lines in which the program itself described its failure. Blocks."""
-        return self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL)
+        return self._redacted_lines(self._errors.lines(TAIL) or faults.lines(self.spool.path, TAIL))
+
+    def _redacted_lines(self, lines: list[str]) -> list[str]:
+        """Redact lines together: a secret may have several."""
+        return str(self.place.redact("\n".join(lines))).split("\n") if lines else []
 
     def _end_log(self) -> None:
         if not self.logged:
@@ -708,6 +713,7 @@ class Attempt:
     # -- small --
 
     def _report(self, kind: str, **fields: Any) -> None:
+        fields |= {name: self.place.redact(fields[name]) for name in TEXTS if name in fields}
         self.place.report(kind, self.number, **{"elapsed": self._elapsed(time.monotonic()), **fields})
 
     def _elapsed(self, at: float) -> float:

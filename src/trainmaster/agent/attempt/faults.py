@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainmaster.agent.output.spool import tail
@@ -26,7 +26,8 @@ _LINE = 2000  # characters
 class ErrorFiles:
     """The error files of one attempt's copies."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str] = str) -> None:
+        self._redact = redact  # before a text is cut: half of a secret is not known as one
         self._paths: list[str] = []
         self._before: dict[str, float] = {}  # when each was last changed, at the start
 
@@ -45,7 +46,7 @@ class ErrorFiles:
         """Return the last lines of the exception that was recorded first; none where no file was written since the start."""
         for path in self._written():
             if text := recorded(path):
-                return [line[:_LINE] for line in text.splitlines()[-count:]]
+                return [line[:_LINE] for line in self._redact(text).splitlines()[-count:]]
         return []
 
     def why_lasting(self) -> str:
@@ -53,7 +54,7 @@ class ErrorFiles:
         for path in self._written():
             error = _content(path)
             if isinstance(error, dict) and error.get("is_lasting") is True and isinstance(error.get("message"), str):
-                return printable(str(error["message"]), _LINE)
+                return printable(self._redact(str(error["message"])), _LINE)
         return ""
 
     def _written(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -17,13 +18,14 @@ from trainmaster.agent.attempt.threads import Threads
 from trainmaster.agent.attempt.workplace import Workplace
 from trainmaster.agent.link.programs import Programs
 from trainmaster.agent.output import spool
-from trainmaster.core.spec.redaction import passwords_in_urls
+from trainmaster.core.spec.redaction import passwords_in_urls, redact
 from trainmaster.engines.statuses import BY_AGENT, BY_ENGINE, BY_KERNEL
 from trainmaster.host.allowance import Allowance
 from trainmaster.host.linux import Process
 from trainmaster.host.network.way import AUTO, Way, find_way
 from trainmaster.host.process_tree import kin
 
+NAMES = 256  # texts of programs whose redaction is remembered
 DRAIN_STOPPED = 5.0  # s in which reports of shards may still reach the master when the attempt is stopped
 
 
@@ -71,6 +73,9 @@ class Place:
     _memory: Any = None
     going: bool = False  # the engine ends the container, with all in it
 
+    def __attrs_post_init__(self) -> None:
+        self.programs.redact = functools.lru_cache(NAMES)(self.redact)  # programs report the same names again and again
+
     def settle_address(self) -> None:
         """Take this host's address, and find what it is on. Raises BadInput where it has none on the network that the job names, or no RDMA
         device that the job could use and wants.
@@ -105,6 +110,10 @@ class Place:
         """Return this container's secrets, and the passwords of URLs among them. None of its programs has another role's secrets."""
         values = [value for secrets in self.secrets.values() for value in secrets.values()]
         return values + [password for value in values for password in passwords_in_urls(value)]
+
+    def redact(self, data: Any) -> Any:
+        """Redact, by value and by form, a text that comes from a program, or plain data with such texts."""
+        return redact(data, self.secret_values)
 
     def log(self, attempt: int) -> str:
         return os.path.join(self.logs, f"{attempt}.log")

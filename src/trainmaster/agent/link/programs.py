@@ -53,6 +53,8 @@ CONNECTIONS = 512
 ASKS = 32  # of one connection at once
 POOLS = 64
 BEGUN = 256  # processes that ended in the middle of a shard, the newest ones
+DIGEST = 12  # characters, in place of the secrets in a name
+LOOKED_AT = 64 * 1024  # characters of a text in which secrets are looked for; the rest is dropped
 METRICS = 64  # of one frame; names and texts are cut at this number of characters
 
 OnProgress: TypeAlias = Callable[[float | None, int | None, dict[str, float | str]], None]
@@ -130,6 +132,7 @@ class Programs:
         self.connections: set[_Connection] = set()
         self.buffer = memoryview(bytearray(64 * 1024))
         self.credentials = Credentials()
+        self.redact: Callable[[str], str] = str  # texts of programs, before they are cut
         self._lease = lease
         self.waits = Waits(send, lambda: asyncio.get_running_loop().time())
         self._pools: dict[str, Pool] = {}
@@ -250,6 +253,24 @@ class Programs:
             pool.wake()
 
     # -- for connections --
+
+    def shown(self, text: str, most: int) -> str:
+        """Return the first characters of a program's text, as people see it."""
+        return printable(self.redact(text[:LOOKED_AT]), most)
+
+    def secretless(self, name: str) -> str:
+        """Return the name at which programs meet, without secrets.
+
+        Two names stay two: a digest that needs the job's token keeps them apart.
+        """
+        shown = self.redact(name)
+        if shown == name:
+            return name
+        import hmac  # few names have secrets
+
+        data = name.encode(errors="surrogatepass")
+        digest = hmac.new(self.credentials.token.encode(), data, "sha256").hexdigest()[:DIGEST]
+        return f"{shown[: LONGEST - DIGEST - 1]} {digest}"
 
     def pool(self, name: Any) -> Pool:
         if not isinstance(name, str) or not name or len(name) > 256:
@@ -439,14 +460,16 @@ class _Connection(asyncio.BufferedProtocol):
         for name, figure in figures.items():
             if not _is_number(figure) and not isinstance(figure, str):
                 raise Garbage("a metric is a number")
-            metrics[printable(name, METRICS)] = figure[:METRICS] if isinstance(figure, str) else figure
+            metrics[self._programs.shown(name, METRICS)] = (
+                self._programs.shown(figure, METRICS) if isinstance(figure, str) else figure
+            )
         self._programs.on_progress(value, step, metrics)
 
     def _phase(self, frame: dict[str, Any]) -> None:
         name = frame.get("name")
         if name is not None and not isinstance(name, str):
             raise Garbage("a malformed phase")
-        self.phase = None if name is None else printable(name, 256)
+        self.phase = None if name is None else self._programs.shown(name, 256)
         self._programs.on_phase(self.phase)
 
     def _checkpoint(self, frame: dict[str, Any]) -> None:
@@ -512,14 +535,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._open_requests += 1
         if self._open_requests > ASKS or self._programs.waits.count >= WAITS:
             raise Garbage("too many waits at once")
-        return request, name, copy
+        return request, self._programs.secretless(name), copy
 
     def _done(self, frame: dict[str, Any]) -> None:
         pool = self._programs.pool(frame.get("input"))
         if frame.get("kept_by") in NAMED_BY_PROGRAMS:
             pool.kept_by = frame["kept_by"]
         if done := frame.get("done"):
-            pool.done(self, *_done(done))
+            pool.done(self, *_done(done, self._programs.secretless))
 
     def _report(self, frame: dict[str, Any]) -> None:
         self._done(frame)
@@ -530,7 +553,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._programs.commit(self, self._request(frame))
 
     def _state(self, frame: dict[str, Any]) -> None:
-        mark = _state_mark([frame.get(name) for name in ("training", "round", "step")])
+        names = ("training", "round", "step")
+        mark = _state_mark([frame.get(name) for name in names], self._programs.secretless)
         begun = {**mark._asdict(), "lost": frame.get("lost") is True, "restored": frame.get("restored") is True}
         self._programs.begin_state(self, self._request(frame), begun)
 
@@ -594,7 +618,7 @@ def _counts(value: Any) -> list[int]:
     return value
 
 
-def _done(value: Any) -> tuple[dict[int, int | None], dict[int, StateMark]]:
+def _done(value: Any, secretless: Callable[[str], str]) -> tuple[dict[int, int | None], dict[int, StateMark]]:
     """Return the records of the shards that are done, and the states that have them, where members of a training keep them."""
     if not isinstance(value, list):
         raise Garbage("[number, records, state] of each shard are due")
@@ -608,13 +632,13 @@ def _done(value: Any) -> tuple[dict[int, int | None], dict[int, StateMark]]:
             raise Garbage("a count of records is a whole number")
         done[number] = records
         if state is not None:
-            states[number] = _state_mark(state)
+            states[number] = _state_mark(state, secretless)
     return done, states
 
 
-def _state_mark(value: Any) -> StateMark:
+def _state_mark(value: Any, secretless: Callable[[str], str]) -> StateMark:
     if not (isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and len(value[0]) <= LONGEST):
         raise Garbage("a state is [training, round, step]")
     if not all(type(number) is int and number >= 0 for number in value[1:]):
         raise Garbage("round and step are whole numbers")
-    return StateMark(*value)
+    return StateMark(secretless(value[0]), *value[1:])

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.core.spec.redaction import REDACTED, SHORTEST
+from trainmaster.core.spec.redaction import REDACTED, writings
+
+_REDACTED = REDACTED.encode()
 
 
 class Redactor:
-    """Redacts `values` of `SHORTEST` characters or more in a stream of bytes."""
+    """Redacts `values` in a stream of bytes, in any writing of `SHORTEST` characters or more (`writings`)."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._values = sorted({value.encode() for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
+        self._values = [value.encode(errors="surrogateescape") for value in writings(tuple(values))]
         self._held = b""
 
     def __bool__(self) -> bool:
@@ -22,22 +24,27 @@ class Redactor:
 
     def redact(self, data: bytes) -> bytes:
         """Return the bytes that may be stored now, redacted. The rest is held back."""
-        data = self._held + data
+        data, length = self._held + data, 0
         for value in self._values:
-            data = data.replace(value, REDACTED.encode())
-        length = max((_partial_length(data, value) for value in self._values), default=0)
+            # A value may be a line of a longer one, of which the bytes held back are a beginning: the search ends where they begin.
+            end = len(data) - length + len(value) - 1 if length else len(data)
+            data = data[:end].replace(value, _REDACTED) + data[end:]
+            length = max(length, _partial_length(data, value))
         self._held = data[len(data) - length :]
         return data[: len(data) - length]
 
     def rest(self) -> bytes:
         """Return the bytes held back, at the end of the stream."""
         rest, self._held = self._held, b""
+        for value in self._values:
+            rest = rest.replace(value, _REDACTED)
         return rest
 
 
 def _partial_length(data: bytes, value: bytes) -> int:
     """Return how many bytes at the end of `data` are a beginning of `value`, but not all of it."""
-    for length in range(min(len(value) - 1, len(data)), 0, -1):
-        if data.endswith(value[:length]):
-            return length
-    return 0
+    first = value[:1]
+    at = data.find(first, max(0, len(data) - len(value) + 1))
+    while at >= 0 and not value.startswith(data[at:]):
+        at = data.find(first, at + 1)
+    return len(data) - at if at >= 0 else 0
