@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import waiting
 from hadoop import own_hadoop
@@ -22,6 +26,7 @@ pytestmark = pytest.mark.xdist_group("hadoop")
 SOAK = pytest.mark.soak  # what takes long and differs little from what does not
 
 SHELL = "org.apache.hadoop.fs.FsShell"
+APPLICATIONS = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
 DISTRIBUTED_SHELL = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 
 
@@ -37,6 +42,25 @@ def tm(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **more})
 
 
+def status(page: str, method: str, path: str, headers: dict[str, str], body: object = None) -> int:
+    """The status of an answer of a page; 0 where there is none."""
+    scheme, _, host = page.partition("://")
+    anybody = ssl._create_unverified_context()
+    connection: http.client.HTTPConnection = (
+        http.client.HTTPSConnection(host, timeout=60, context=anybody)
+        if scheme == "https"
+        else http.client.HTTPConnection(host, timeout=60)
+    )
+    try:
+        content = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, path, json.dumps(body) if body else None, {**headers, **content})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
 # -- the shared one --
 
 
@@ -50,6 +74,83 @@ def test_it_has_the_nodes_queues_and_resources_asked_for(hadoop: Cluster) -> Non
         assert offered == {"memory-mb": 4096, "vcores": 8, "yarn.io/gpu": 2}
     queues = asked(hadoop, "scheduler")["scheduler"]["schedulerInfo"]["queues"]["queue"]  # type: ignore[index]
     assert {queue["queueName"]: round(queue["capacity"]) for queue in queues} == {"default": 70, "low": 30}
+
+
+CURL = {"User-Agent": "curl"}
+OF_THE_WEB = {
+    "User-Agent": "Mozilla/5.0",
+    "Host": "evil.example",
+    "Origin": "http://evil.example",
+    "X-XSRF-Header": "1",
+}
+
+
+@pytest.mark.full
+def test_no_page_reads_or_changes_files_or_ends_an_application(hadoop: Cluster, tmp_path: Path) -> None:
+    """Neither as another user of the machine asks, nor as a page of the web does."""
+    (tmp_path / "private").write_text("private")
+    assert hadoop.run(SHELL, "-put", "-f", str(tmp_path / "private"), "/tmp/private").returncode == 0
+    ports, reads = (
+        hadoop.place.ports,
+        f"user.name={hadoop.place.user}&namenoderpcaddress=localhost:{hadoop.place.ports['namenode']}",
+    )
+    with sleeping(hadoop) as application:
+        for headers in ({}, CURL, OF_THE_WEB):
+            for port in (ports["namenode.http"], ports["datanode.http"]):
+                for page in (f"http://localhost:{port}", f"https://localhost:{port}"):
+                    for method, path in (
+                        ("GET", f"/webhdfs/v1/tmp/private?op=OPEN&{reads}"), ("GET", f"/webhdfs/v1/?op=LISTSTATUS&{reads}"),
+                        ("OPTIONS", "/webhdfs/v1/tmp/made"), ("PUT", f"/webhdfs/v1/tmp/made?op=CREATE&{reads}"),
+                        ("DELETE", f"/webhdfs/v1/tmp/private?op=DELETE&{reads}"), ("GET", "/fsck?path=/&delete=1&ugi=root"),
+                        ("GET", "/imagetransfer?getimage=1&txid=latest"), ("GET", "/conf"),
+                    ):  # fmt: skip
+                        assert status(page, method, path, headers) == 0, f"{method} {page}{path}"
+            for name, page in {**hadoop.pages, "datanode": inner_page(hadoop)}.items():
+                assert status(page, "GET", "/logLevel?log=x&level=OFF", headers) == 403, name
+        master, node = hadoop.pages["resourcemanager"], hadoop.pages["nodemanager-1"]
+        app, labels = (
+            f"/ws/v1/cluster/apps/{application}",
+            {"nodeLabelInfo": [{"name": "foreign", "exclusivity": True}]},
+        )
+        for headers in (CURL, OF_THE_WEB):  # without User-Agent, which browsers always send, RPC's rules hold
+            assert status(master, "PUT", f"{app}/state", headers, {"state": "KILLED"}) == 400
+            assert status(master, "PUT", f"{app}/queue", headers, {"queue": "low"}) == 400
+            assert status(master, "POST", "/ws/v1/cluster/apps/new-application", headers) == 400
+            assert status(node, "PUT", "/ws/v1/node/auxiliaryservices", headers, {"services": []}) == 400
+            for page, path in ((master, "/cluster"), (master, f"/cluster/app/{application}"), (node, "/node")):
+                assert status(page, "GET", path, headers) == 200
+        for headers in ({}, CURL, OF_THE_WEB):
+            assert status(master, "POST", "/ws/v1/cluster/add-node-labels", headers, labels) in (400, 401)
+        assert asked(hadoop, f"apps/{application}")["app"]["state"] == "RUNNING"  # type: ignore[index]
+        assert hadoop.run(APPLICATIONS, "application", "-kill", application).returncode == 0
+    assert pages.ask(hadoop.place.ports["resourcemanager.http"], "/ws/v1/cluster/get-node-labels") == {}
+    assert hadoop.run(SHELL, "-cat", "/tmp/private").stdout == "private"
+    assert hadoop.run(SHELL, "-test", "-e", "/tmp/made").returncode == 1
+    fsck = hadoop.run("org.apache.hadoop.hdfs.tools.DFSck", "/")
+    assert "is HEALTHY" in fsck.stdout, f"its user has the key\n{fsck.stderr}"
+
+
+@contextmanager
+def sleeping(cluster: Cluster) -> Iterator[str]:
+    """An application with a container that sleeps."""
+    jar = next(cluster.place.jars.glob("hadoop-yarn-applications-distributedshell-*.jar"))
+    words = ["-jar", str(jar), "-shell_command", "sleep 600", "-container_memory", "128", "-master_memory", "512"]
+    command = cluster.command(DISTRIBUTED_SHELL, *words)
+    with subprocess.Popen(command, env={**os.environ, **cluster.environ}, stderr=subprocess.DEVNULL) as client:
+        try:
+            waiting.until(lambda: any(b"sleep" in _command(one.pid) for one in daemons.containers(cluster.folder)), 120)
+            [application] = asked(cluster, "apps?states=RUNNING")["apps"]["app"]  # type: ignore[index]
+            yield application["id"]
+        finally:
+            client.kill()
+
+
+def inner_page(cluster: Cluster) -> str:
+    """The DataNode's page behind its TLS, at a port that it chooses."""
+    known = cluster.place.ports.values()
+    sockets = psutil.Process(cluster.daemon("datanode").started.pid).net_connections()
+    [port] = [one.laddr.port for one in sockets if one.status == "LISTEN" and one.laddr.port not in known]
+    return f"http://localhost:{port}"
 
 
 @pytest.mark.full
@@ -141,20 +242,11 @@ def test_its_life_from_the_command_line(named: str) -> None:
 @pytest.mark.full
 def test_containers_of_a_killed_node_end_with_the_cluster() -> None:
     with own_hadoop(Settings()) as cluster:
-        jar = next(cluster.place.jars.glob("hadoop-yarn-applications-distributedshell-*.jar"))
-        words = ["-jar", str(jar), "-shell_command", "sleep 600", "-container_memory", "128", "-master_memory", "512"]
-        command = cluster.command(DISTRIBUTED_SHELL, *words)
-        with subprocess.Popen(command, env={**os.environ, **cluster.environ}, stderr=subprocess.DEVNULL) as client:
-            try:
-                waiting.until(
-                    lambda: any(b"sleep" in _command(one.pid) for one in daemons.containers(cluster.folder)), 120
-                )
-                cluster.daemon("nodemanager-1").kill()
-                orphans = daemons.containers(cluster.folder)
-                assert orphans
-                cluster.stop()
-            finally:
-                client.kill()
+        with sleeping(cluster):
+            cluster.daemon("nodemanager-1").kill()
+            orphans = daemons.containers(cluster.folder)
+            assert orphans
+            cluster.stop()
         assert not any(one.alive for one in orphans)
 
 
@@ -232,6 +324,10 @@ def test_the_second_resource_manager_takes_over() -> None:
 
 @pytest.mark.full
 def test_with_kerberos_a_ticket_opens_it_and_none_does_not(secure_hadoop: Cluster) -> None:
+    labels = {"nodeLabelInfo": [{"name": "foreign", "exclusivity": True}]}
+    for headers in ({}, CURL):
+        page = secure_hadoop.pages["resourcemanager"]
+        assert status(page, "POST", "/ws/v1/cluster/add-node-labels", headers, labels) in (400, 403)
     none = secure_hadoop.run(SHELL, "-ls", "/", environ={"KRB5CCNAME": "FILE:/nowhere"})
     assert none.returncode != 0
     assert "AccessControlException" in none.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import subprocess
 import sys
@@ -27,7 +28,7 @@ SETTINGS = Settings(
 )  # fmt: skip
 # Two tasks, one in each executor, tell what they have. Their executors cannot hold both, since each has one GPU.
 PROGRAM = """
-import json, sys
+import http.client, json, sys
 from pyspark import SparkConf, SparkContext, BarrierTaskContext
 
 def place(rows):
@@ -43,6 +44,14 @@ conf = SparkConf().set("spark.executor.cores", "2").set("spark.cores.max", "4").
 conf.set("spark.executor.resource.gpu.amount", "1").set("spark.task.resource.gpu.amount", "1").set("spark.driver.memory", "512m")
 context = SparkContext(conf=conf)
 tasks = context.parallelize([0, 1], 2).barrier().mapPartitions(place).collect()
+def post(path, headers):  # as another user of the machine would, and a page of the web
+    connection = http.client.HTTPConnection(sys.argv[1])
+    connection.request("POST", path.replace("APP", context.applicationId), headers=headers)
+    connection.getresponse()
+
+for headers in ({}, {"Host": "evil.example", "Origin": "http://evil.example"}):
+    for path in ("/app/kill/?id=APP&terminate=true", "/workers/kill/?host=127.0.0.2&host=127.0.0.3"):
+        post(path, headers)
 executors = context._jsc.sc().statusTracker().getExecutorInfos()  # the driver is among them
 print(json.dumps({"version": context.version, "tasks": tasks, "hosts": sorted(info.host() for info in executors)}))
 context.stop()
@@ -55,6 +64,16 @@ def tm(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def asked(page: str, method: str, path: str, headers: dict[str, str]) -> int:
+    """Return the status of a request to a web page."""
+    connection = http.client.HTTPConnection(page.removeprefix("http://"), timeout=60)
+    try:
+        connection.request(method, path, headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 def workers(cluster: Cluster) -> list[str]:
     """Return the addresses of the workers that the master has."""
     report = cluster.report()
@@ -64,7 +83,9 @@ def workers(cluster: Cluster) -> list[str]:
 @pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.full), *VERSIONS[1:]])
 def test_an_application_runs_on_both_workers_and_nothing_is_left(version: str) -> None:
     with own_spark(version, SETTINGS) as cluster:
-        output = json.loads(spark.run(cluster, PROGRAM).splitlines()[-1])
+        output = json.loads(
+            spark.run(cluster, PROGRAM, cluster.pages["master"].removeprefix("http://")).splitlines()[-1]
+        )
         assert output["version"].startswith(f"{version}.")
         assert {"127.0.0.2", "127.0.0.3"} <= {*output["hosts"]}
         for task in output["tasks"]:
@@ -72,12 +93,41 @@ def test_an_application_runs_on_both_workers_and_nothing_is_left(version: str) -
             assert len(task["gpus"]) == 1
             assert set(task["gpus"]) <= {"0", "1"}
             assert not task["ours"], "nothing of ours is in the environment of a test's Spark"
+        report = cluster.report()
+        assert report
+        assert [application["state"] for application in report["completedapps"]] == ["FINISHED"]
+        assert workers(cluster) == ["127.0.0.2", "127.0.0.3"]
 
         for name in cluster.names:
             for address in listening(cluster.daemon(name).started.pid):
                 assert address.startswith("127."), f"the {name} listens on {address}"
     assert not cluster.folder.exists()
     assert not daemons.marked(cluster.folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("headers", [{}, {"Host": "evil.example", "Origin": "http://evil.example"}])
+def test_no_page_ends_an_application_or_a_part_of_it(on_spark: spark.Driver, headers: dict[str, str]) -> None:
+    """Neither as another user of the machine asks, nor as a page of the web does. PROGRAM tries it on other versions."""
+    driver, master = on_spark.eval("context.uiWebUrl"), on_spark.cluster.pages["master"]
+    sleeping = "context.parallelize([0], 1).foreach, args=[lambda row: __import__('time').sleep(15)]"
+    on_spark.eval(f"globals().update(thread=__import__('threading').Thread(target={sleeping}))")
+    on_spark.eval("thread.start()")
+    until(lambda: on_spark.eval("len(context.statusTracker().getActiveStageIds())") == 1, what="a stage that runs")
+    [[job], [stage]] = on_spark.eval(
+        "[list(context.statusTracker().getActiveJobsIds()), list(context.statusTracker().getActiveStageIds())]"
+    )
+    for page, path in (
+        (master, f"/app/kill/?id={on_spark.application}&terminate=true"), (master, "/workers/kill/?host=127.0.0.2"),
+        (driver, f"/jobs/job/kill/?id={job}"), (driver, f"/stages/stage/kill/?id={stage}&terminate=true"),
+    ):  # fmt: skip
+        for method in ("GET", "POST"):
+            assert asked(page, method, path, headers) in (302, 405), path
+    on_spark.eval("thread.join()")
+    assert on_spark.eval(f"context.statusTracker().getJobInfo({job}).status") == "SUCCEEDED"
+    assert workers(on_spark.cluster) == ["127.0.0.2", "127.0.0.3"]
+    for page in (*on_spark.cluster.pages.values(), driver):
+        assert asked(page, "GET", "/jobs/" if page == driver else "/", headers) == 200
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ import waiting
 import watchdog
 
 from trainmaster.clusters import daemons, hadoop, ports
-from trainmaster.clusters.hadoop import Settings, jars, kerberos
+from trainmaster.clusters.hadoop import Settings, jars, kerberos, tls
 from trainmaster.clusters.hadoop import conf as hadoop_conf
 from trainmaster.clusters.hadoop.cluster import Cluster
 from trainmaster.clusters.records import RECORD
@@ -109,6 +109,17 @@ def test_what_passes_between_a_cluster_and_its_clients_is_on_this_machine_alone(
         if name.split(".")[-1].endswith("address")
     }
     assert {value.rpartition(":")[0] for value in addresses.values()} == {"localhost", "${nm.host}"}
+
+
+def test_the_key_of_hdfs_web_ports_is_its_users_alone_and_stays(tmp_path: Path) -> None:
+    files = written(Settings(), tmp_path)
+    made = tls.stores(tmp_path / "c" / "conf")
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o600, 0o600]
+    assert files["ssl-server.xml"]["ssl.server.truststore.location"] == str(made[0])
+    tls.context(tmp_path / "c" / "conf")
+    before = [path.read_bytes() for path in made]
+    written(Settings(), tmp_path)
+    assert [path.read_bytes() for path in made] == before, "a daemon that is started again knows the others"
 
 
 # -- ports --

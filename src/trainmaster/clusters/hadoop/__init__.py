@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainmaster.clusters import daemons, ports, records
-from trainmaster.clusters.hadoop import classes, jars, kerberos, pages
+from trainmaster.clusters.hadoop import classes, jars, kerberos
 from trainmaster.clusters.hadoop import conf as hadoop_conf
 from trainmaster.clusters.hadoop.cluster import KIND, NAMENODE, Cluster, Daemon
 from trainmaster.clusters.hadoop.settings import Settings
@@ -174,16 +174,27 @@ def _archive_classes(cluster: Cluster, say: Say) -> None:
 
 def _furnish(cluster: Cluster) -> None:
     """Make the parts of a cluster that users expect: directories in HDFS, labels on nodes."""
-    port_of, user = cluster.place.ports, cluster.place.user
+    user = cluster.place.user
     if cluster.settings.kerberos:
         _furnish_as_superuser(cluster)
     else:
         _make_folders(cluster, {"/tmp": 0o1777, "/tmp/logs": 0o1777, f"/user/{user}": 0o755})
-    if labels := cluster.settings.labels:
-        pages.set_labels(
-            port_of[f"{cluster.active or 'resourcemanager'}.http"],
-            {cluster.node_id(number): label for number, label in labels.items()},
-        )
+    if cluster.settings.labels:
+        _set_labels(cluster)
+
+
+def _set_labels(cluster: Cluster) -> None:
+    """Create the labels and give them to nodes, as YARN's administrator."""
+    labels, environ = cluster.settings.labels, {"HADOOP_USER_NAME": cluster.place.user}
+    if cluster.settings.kerberos:
+        environ = {"KRB5CCNAME": f"FILE:{kerberos.place(cluster.folder)}/yarn.tickets"}
+        kerberos.take_ticket(cluster.folder, "yarn", environ["KRB5CCNAME"])
+    names = ",".join(f"{name}(exclusive=true)" for name in sorted(set(labels.values())))
+    nodes = " ".join(f"{cluster.node_id(number)}={label}" for number, label in labels.items())
+    for words in (["-addToClusterNodeLabels", names], ["-replaceLabelsOnNode", nodes]):
+        done = cluster.run("org.apache.hadoop.yarn.client.cli.RMAdminCLI", *words, environ=environ)
+        if done.returncode != 0:
+            raise EngineFailed(f"the labels could not be set: {done.stderr[-500:]}", anchor="cluster-failed")
 
 
 def _make_folders(cluster: Cluster, folders: Mapping[str, int]) -> None:

@@ -75,11 +75,9 @@ class Cluster:
 
     @property
     def pages(self) -> dict[str, str]:
-        """The addresses of the daemons' web pages, by daemon."""
+        """The addresses of the daemons' web pages, by daemon. Those of HDFS have none: the jars lack them."""
         port_of = self.place.ports
-        addresses = {
-            name: f"http://localhost:{port_of[f'{name}.http']}" for name in self.names if f"{name}.http" in port_of
-        }
+        addresses = {name: f"http://localhost:{port_of[f'{name}.http']}" for name in self.resource_managers}
         for number in range(1, self.settings.nodes + 1):
             addresses[f"nodemanager-{number}"] = f"http://{ports.node_address(number)}:{port_of['node.http']}"
         return addresses
@@ -164,7 +162,7 @@ class Cluster:
     def _waits(self) -> str:
         """Return what the cluster still lacks, "" where it serves."""
         port_of = self.place.ports
-        if lacking := pages.namenode_waits(port_of["namenode.http"]):
+        if lacking := pages.namenode_waits(port_of["namenode.http"], self.conf_dir):
             return lacking
         active = max(pages.nodes_active(port_of[f"{name}.http"]) for name in self.resource_managers)
         if active < 0:

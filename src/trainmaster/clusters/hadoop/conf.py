@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 import attrs
 
-from trainmaster.clusters.hadoop import kerberos
+from trainmaster.clusters.hadoop import kerberos, tls
 from trainmaster.clusters.hadoop.kerberos import REALM, keytab
 from trainmaster.clusters.hadoop.settings import Settings
 from trainmaster.clusters.ports import node_address
@@ -56,6 +56,8 @@ class Place:
 def write(place: Place, settings: Settings) -> None:
     """Write the whole directory anew."""
     sites: dict[str, Properties] = {
+        "ssl-server.xml": tls.properties(place.conf, "server"),
+        "ssl-client.xml": tls.properties(place.conf, "client"),
         "core-site.xml": _core(place, settings),
         "hdfs-site.xml": _hdfs(place, settings),
         "yarn-site.xml": _yarn(place, settings),
@@ -68,6 +70,7 @@ def write(place: Place, settings: Settings) -> None:
     # Pages that the jar lacks; without the directories the daemons end.
     for folder in ("hdfs", "datanode", "secondary"):
         (place.conf / "webapps" / folder).mkdir(parents=True, exist_ok=True)
+    tls.make(place.conf)
     (place.conf / "log4j.properties").write_text(_LOG4J)
     for file, properties in sites.items():
         (place.conf / file).write_text(xml(properties))
@@ -97,14 +100,14 @@ def _core(place: Place, settings: Settings) -> Properties:
     properties: Properties = {
         "fs.defaultFS": f"hdfs://{place.local('namenode')}",
         "hadoop.tmp.dir": place.folder / "tmp",
-        "hadoop.http.staticuser.user": "yarn" if settings.kerberos else place.user,  # the pages and REST act for it
+        "hadoop.security.authorization": True,  # else every page can change what the daemons log
+        "hadoop.ssl.require.client.cert": True,  # see `tls`
     }
     if settings.kerberos:
         properties |= {
             "hadoop.security.authentication": "kerberos",
-            "hadoop.security.authorization": True,
             "hadoop.rpc.protection": settings.kerberos,
-            "ignore.secure.ports.for.testing": True,  # no ports of root, no HTTPS
+            "ignore.secure.ports.for.testing": True,  # no ports of root
         }
     return properties
 
@@ -114,13 +117,14 @@ def _hdfs(place: Place, settings: Settings) -> Properties:
         "dfs.replication": 1,
         "dfs.namenode.name.dir": f"file://{place.folder}/namenode",
         "dfs.datanode.data.dir": f"file://{place.folder}/datanode",
-        "dfs.namenode.http-address": place.local("namenode.http"),
+        "dfs.http.policy": "HTTPS_ONLY",
+        "dfs.client.https.need-auth": True,  # `dfs.webhdfs.enabled: false` closes nothing
+        "dfs.namenode.https-address": place.local("namenode.http"),
         "dfs.datanode.address": place.local("datanode"),
-        "dfs.datanode.http.address": place.local("datanode.http"),
+        "dfs.datanode.https.address": place.local("datanode.http"),
         "dfs.datanode.ipc.address": place.local("datanode.ipc"),
         "dfs.datanode.hostname": node_address(1),  # for locality, blocks are on node 1
         "dfs.namenode.datanode.registration.ip-hostname-check": False,  # such addresses have no names
-        "dfs.webhdfs.enabled": False,  # as with YARN's submissions, pages of the web could write
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.delegation.token.renew-interval": _ms(settings.token_renewal),
         "dfs.namenode.delegation.token.max-lifetime": _ms(settings.token_life),
@@ -154,7 +158,10 @@ def _resource_manager(place: Place, settings: Settings) -> Properties:
         f"{RM}hostname": "localhost",
         **_addresses(place, "resourcemanager", ""),
         f"{RM}scheduler.class": _SCHEDULER,
-        "yarn.webapp.enable-rest-app-submissions": False,  # a page of the web that a browser takes for ours (DNS rebinding) could submit
+        "yarn.admin.acl": "yarn" if settings.kerberos else place.user,  # not whoever reaches a page
+        "yarn.webapp.enable-rest-app-submissions": False,
+        f"{RM}webapp.ui-actions.enabled": False,  # its buttons would be refused
+        **_read_only(RM),
         f"{RM}nodemanagers.heartbeat-interval-ms": 200,  # 1000 is usual; everything gets faster
         f"{RM}recovery.enabled": True,
         f"{RM}work-preserving-recovery.enabled": True,
@@ -165,6 +172,16 @@ def _resource_manager(place: Place, settings: Settings) -> Properties:
         f"{RM}delegation.token.max-lifetime": _ms(settings.token_life),
         "yarn.nm.liveness-monitor.expiry-interval-ms": _ms(settings.node_expiry),
         "yarn.am.liveness-monitor.expiry-interval-ms": _ms(settings.master_expiry),
+    }
+
+
+def _read_only(daemon: str) -> Properties:
+    """Close a daemon's web port to what a browser changes, also for a page that it takes for ours (DNS rebinding)."""
+    return {
+        f"{daemon}webapp.rest-csrf.enabled": True,
+        f"{daemon}webapp.rest-csrf.custom-header": ":",  # opens it; no request can have such a header
+        f"{daemon}webapp.rest-csrf.browser-useragents-regex": ".*",
+        f"{daemon}webapp.rest-csrf.methods-to-ignore": "GET,HEAD",
     }
 
 
@@ -203,6 +220,7 @@ def _node_manager(place: Place, settings: Settings) -> Properties:
         f"{NM}address": f"{node}:{place.ports['node']}",
         f"{NM}localizer.address": f"{node}:{place.ports['node.localizer']}",
         f"{NM}webapp.address": f"{node}:{place.ports['node.http']}",
+        **_read_only(NM),
         f"{NM}local-dirs": f"{folder}/local",
         f"{NM}log-dirs": f"{folder}/logs",
         f"{NM}resource.memory-mb": settings.memory,

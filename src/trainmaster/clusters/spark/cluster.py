@@ -144,6 +144,8 @@ class Cluster:
             "spark.authenticate": "true",  # else every user of this machine could run anything as ours
             "spark.authenticate.secret": secrets.token_hex(32),
             "spark.master.rest.enabled": "false",  # on by default in Spark 4; whoever reaches it can run anything
+            "spark.ui.killEnabled": "false",  # whoever reaches a page could end jobs, pages of the web among them
+            "spark.master.ui.decommission.allow.mode": "DENY",  # and workers
             "spark.worker.timeout": max(1, round(self.settings.node_expiry)),
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.deploy.recoveryDirectory": self.folder / "recovery",

@@ -24,11 +24,12 @@ def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) ->
     """Start a cluster on this machine: real daemons in directories of their own, reached from this machine alone.
 
     hadoop: HDFS and YARN. Needs Java; Maven where Hadoop is not yet downloaded. Without --kerberos every user of this machine can run
-    programs on it as you.
+    programs on it as you. YARN's pages show them what runs, and its output.
 
     kubernetes: control plane, kubelets and containerd. Needs root, and Go where it is not yet built; with --simulated alone, no root.
 
-    spark: a standalone master and its workers. Needs Java, and Spark: SPARK_HOME, or the package pyspark.
+    spark: a standalone master and its workers. Needs Java, and Spark: SPARK_HOME, or the package pyspark. Its pages, and those of its
+    drivers, show every user of this machine what runs, and its output.
 
     If the cluster runs already, this does nothing.
     """
