@@ -26,7 +26,7 @@ class Redactor:
         """Return the bytes that may be stored now, redacted. The rest is held back."""
         data, length = self._held + data, 0
         for value in self._values:
-            # A value may be a line of a longer one, of which the bytes held back are a beginning: the search ends where they begin.
+            # A value may be a line of a longer one, whose beginning is held back: the search ends there.
             end = len(data) - length + len(value) - 1 if length else len(data)
             data = data[:end].replace(value, _REDACTED) + data[end:]
             length = max(length, _partial_length(data, value))

@@ -222,7 +222,7 @@ def _pieces(value: str) -> Iterator[str]:
     """Yield a value, its lines, and where it is a JSON object also its secret texts: programs show those as they are."""
     yield from (value, value.strip())
     if "\n" in value or "\r" in value:
-        # The border of a key is no secret, and another key is known by it.
+        # The border of a key is public, and is what marks another key.
         yield from (line for text in value.splitlines() if not (line := text.strip()).startswith("-----"))
     if value.lstrip().startswith("{"):
         try:
@@ -316,7 +316,7 @@ def _is_secret_here(text: str, start: int, name: str, quote: str, joint: str) ->
 
 
 def _is_no_secret(name: str, value: str) -> bool:
-    """Tell whether what stands for a value is none: nothing, a switch, `...`, or an amount (`tokens: 4096`)."""
+    """Tell whether a value is harmless: nothing, a switch, `...`, or an amount (`tokens: 4096`)."""
     word, name = value.strip("\"'").lower(), name.lower()
     is_amount = (name.endswith("s") or "tokens" in name) and _NUMBER.fullmatch(word) is not None
     return word in _NO_SECRETS or word.startswith("...") or is_amount
