@@ -1,6 +1,6 @@
 """The key of HDFS's web ports: NameNode and DataNode answer there those alone who show it, by TLS.
 
-No setting of Hadoop closes WebHDFS, and `fsck` and `imagetransfer` beside it, to other users of this machine and to pages of the web. One
+No setting of Hadoop closes WebHDFS, `fsck` and `imagetransfer` to other users of this machine and to pages of the web. One
 certificate, signed by itself, is that of the servers and of their clients, and all that either trusts.
 """
 
