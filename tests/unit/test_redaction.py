@@ -101,6 +101,7 @@ def test_the_documents_publish_the_same_rule() -> None:
     ("text", "shown"),
     [
         ("bash -c 'HF_TOKEN=abc python x'", "bash -c 'HF_TOKEN=[redacted] python x'"),
+        ("secrets: {PGPASSWORD: x, PATH: y}", "secrets: {PGPASSWORD: [redacted], PATH: y}"),
         ('{"password": "abc", "n": 1}', '{"password": "[redacted]", "n": 1}'),
         ('{"x": "{\\"password\\": \\"abc\\"}"}', '{"x": "{\\"password\\": \\"[redacted]\\"}"}'),
         ("$(TOKEN=abc)", "$(TOKEN=[redacted])"),

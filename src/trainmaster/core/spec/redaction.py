@@ -316,10 +316,11 @@ def _is_secret_here(text: str, start: int, name: str, quote: str, joint: str) ->
 
 
 def _is_no_secret(name: str, value: str) -> bool:
-    """Tell whether a value is harmless: nothing, a switch, `...`, or an amount (`tokens: 4096`)."""
+    """Tell whether a value is harmless: nothing, a switch, `...`, an amount (`tokens: 4096`), or `{` of names that are read in turn."""
     word, name = value.strip("\"'").lower(), name.lower()
     is_amount = (name.endswith("s") or "tokens" in name) and _NUMBER.fullmatch(word) is not None
-    return word in _NO_SECRETS or word.startswith("...") or is_amount
+    has_names = word.startswith("{") and ":" in word
+    return word in _NO_SECRETS or word.startswith("...") or is_amount or has_names
 
 
 def _is_secret_option(element: Any) -> bool:
