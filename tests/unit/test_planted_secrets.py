@@ -100,7 +100,8 @@ def test_a_form_is_known(kind: str) -> None:
     [
         "python train.py --lr 0.1 --tokenizer bert --key value --max-tokens 4096 --verbose", "basic training of sk-learn models", "x=1 y=2",
         "s3://bucket/signals?versionId=3", "a commit 3f786850e387550fdab836ed7e6dc881de23001b", "user:1 at 10:30 me@here", "ASIA-PACIFIC",
-        "hf_hub_download(repo)", "take it out, and say secrets: {PGPASSWORD: }, or", "AccountName=me;EndpointSuffix=x", "--password-file /run/secrets/db", "design=new&assign=1",
+        "hf_hub_download(repo)", "take it out, and say secrets: {PGPASSWORD: }, or",
+        "AccountName=me;EndpointSuffix=x", "--password-file /run/secrets/db", "design=new&assign=1",
         "--num_tokens=5 --sort_key x --key-column id keyboard monkey=1 turkey=2 PATH=/a PWD=/b OLDPWD=/c",
         "loss: 2.1, tokens: 4096, tokens_seen: 10",
         "--pad_token <pad> --eos-token=</s> padToken=x pad_token_id=0", "KeyError: 'api_key'",
