@@ -245,7 +245,8 @@ def launching(runs: Mapping[str, str], port: int, path: str) -> Iterator[tuple[l
             )  # fmt: skip
         spec = ",".join(f"{run}:{local_path(folder)}" for run, folder in folders.items())
         flags = Path(root, "flags")
-        flags.write_text(f"--logdir_spec={spec}\n--host={HOST}\n--port={port}\n--path_prefix=/{path}\n")
+        lines = f"--logdir_spec={spec}\n--host={HOST}\n--port={port}\n--path_prefix=/{path}\n"
+        flags.write_bytes(os.fsencode(lines))  # a name of a folder may be other than UTF-8
         yield [*command, f"--flagfile={flags}"], {**os.environ, "TMPDIR": root}
 
 

@@ -224,8 +224,8 @@ def _commit_upload(
 def check_free(output: Output | Mapping[str, Any], job: str, task: str) -> None:
     """Raise CommitRefused where another job has written the output, or something is where the task's files belong.
 
-    An agent calls it before the program starts: on a volume of its container the client could not look. What the job itself has put
-    there, in an earlier attempt, has a claim.
+    An agent calls it before the program starts: on a volume of its container the client could not look. The job has a claim
+    on its own files of an earlier attempt.
     """
     store, options = output_store(output), _options(output)
     if options.overwrite:
