@@ -26,7 +26,6 @@ HEAVY = {
     "starlette",
     "uvicorn",
     "fsspec",
-    "psutil",
     "ssl",
     "http.client",
     "logging",

@@ -216,7 +216,6 @@ HEAVY = {
     "websockets",
     "fsspec",
     "hdfs_native",
-    "psutil",
     "cryptography",
     "ssl",
     "pathspec",

@@ -9,12 +9,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 from another_user import as_another_user
 from log_jobs import Job
 
+from trainmaster.core.errors import StorageFailed
 from trainmaster.core.spec.job import Output
 from trainmaster.data import saves
 from trainmaster.data.checkpoints import Set, newest, prune, save_set
@@ -296,3 +298,14 @@ def test_another_user_who_may_write_to_an_output_cannot_have_our_files_removed()
         assert f"evil/keys leads out of {out} through a link" in done.stderr
         (out / "evil").unlink()
         assert run().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("opened", "error"), [(LocalStorage, StorageFailed), (lambda url: store_for(url, is_own=True), OSError)], ids=["log", "data"]
+)  # fmt: skip
+def test_a_named_pipe_that_another_put_there_keeps_no_reader_waiting(
+    tmp_path: Path, opened: Callable[[str], Any], error: type[Exception]
+) -> None:
+    os.mkfifo(tmp_path / "manifest")
+    with pytest.raises(error, match="not a regular file"):
+        opened(f"{tmp_path}").read("manifest", 0, 10)

@@ -139,3 +139,23 @@ def test_a_runtime_directory_of_another_user_is_refused(place: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert str(place / "run") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_an_open_cluster_is_not_started_where_others_have_processes() -> None:
+    need_root()
+    with subprocess.Popen(["sleep", "600"], user=4321, group=4321, extra_groups=[], cwd="/") as other:
+        try:
+            up = subprocess.run(
+                [*TM, "cluster", "up", "hadoop", "--name", "open"],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        finally:
+            other.kill()
+    assert (up.returncode, up.stdout) == (2, "")
+    assert "4321" in up.stderr.splitlines()[0]
+    assert "could run programs as you" in up.stderr
+    assert "--kerberos" in up.stderr

@@ -458,7 +458,7 @@ def test_all_that_a_container_runs_can_be_imported_out_of_it_alone(unpacked: Pat
         "    import trainmaster.master.shell, trainmaster.master.steps, trainmaster.master.connections.serve, trainmaster.web.rest\n"
         "    import trainmaster.engines.yarn.container.bootstrap, trainmaster.engines.yarn.master.runtime\n"
         "    import trainmaster.log.storage, trainmaster.data.outputs\n"
-        "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, psutil, sys\n"
+        "    import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl, hdfs_native, sys\n"
         "    import websockets.asyncio.client, websockets.asyncio.server\n"
         "    ours = [name for name, one in sys.modules.items() if 'site-packages' in (getattr(one, '__file__', '') or '')]\n"
         "    print(ours)\n"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 DISTRIBUTIONS = (
-    "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "jinja2", "markupsafe", "nvidia-ml-py", "protobuf", "psutil",
+    "anyio", "attrs", "click", "fsspec", "h11", "hdfs-native", "idna", "jinja2", "markupsafe", "nvidia-ml-py", "protobuf",
     "starlette", "typing_extensions", "uvicorn", "websockets",
 )  # fmt: skip
 _WHERE_INSTALLED = ("obstore",)  # for jobs with object stores

@@ -30,6 +30,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows; the last under WSL
 _DEVICE = re.compile(r"nvidia\d+|dxg")  # its devices in /dev
 _RESERVE, _RESERVED_PART = 1 << 30, 20  # at most 1 GiB, at most a twentieth
+_PEOPLE = range(1000, 60001)  # user ids; those of services are outside (login.defs, UID_MIN and UID_MAX)
 DRIVER_WITHIN = 20.0  # s for the driver to answer; a driver that wakes many sleeping devices takes several
 
 Devices = tuple[tuple[str, ...], frozenset[str]]
@@ -238,10 +239,23 @@ def _text(name: str | bytes) -> str:
 
 def user_name() -> str:
     """Return the name of the user that this process runs as, or the number of one without a name."""
+    return _name_of(os.getuid())
+
+
+def _name_of(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.getuid())
+        return str(uid)
+
+
+def other_users() -> list[str]:
+    """Return the names of the other people who have processes on this machine, as far as /proc shows these."""
+    uids = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            uids.add(path.stat().st_uid)
+    return sorted(_name_of(uid) for uid in uids & set(_PEOPLE) - {os.getuid()})
 
 
 def login_name() -> str:

@@ -18,6 +18,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -226,6 +227,16 @@ def require_inside(root: str, path: str, is_followed: bool = True) -> None:
             )
 
 
+def open_own(path: str, flags: int) -> int:
+    """Open a file of a storage, as the `opener` of `open`. Raises OSError for a FIFO or a device, which would make its reader wait."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return descriptor
+
+
 def is_inside(path: str, boundary: str) -> bool:
     """Tell whether a path, its links followed, is below `boundary`, in which there are no links."""
     return os.path.commonpath([os.path.realpath(path), boundary]) == boundary
@@ -272,7 +283,7 @@ class LocalStorage:
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
         full = self._at(path, is_followed=True)
         try:
-            with open(full, "rb", buffering=0) as file:
+            with open(full, "rb", buffering=0, opener=open_own) as file:
                 if offset:
                     file.seek(offset)
                 if size is None:
@@ -333,7 +344,7 @@ class LocalStorage:
     def sync(self, path: str) -> None:
         full = self._at(path, is_followed=True)
         try:
-            descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_own(full, os.O_RDONLY)
         except FileNotFoundError:
             return
         except OSError as error:

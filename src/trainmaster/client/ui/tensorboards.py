@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 import secrets
 import tempfile
 import time
@@ -27,7 +29,8 @@ IDLE = 600.0  # s without requests
 MOST = 4  # at once: each takes some 200 MiB
 BEGIN = 180.0  # s until it accepts connections, on a busy machine
 GRACE = 5.0  # s between SIGTERM and SIGKILL
-POLL = 0.1  # s between two tries to connect
+POLL = 0.1  # s between two looks at its output
+_PRINTED = 64 * 1024  # bytes of output, within which it prints its address
 _LAST_LINES = 5  # of its output, in the error that it did not start
 
 
@@ -110,29 +113,25 @@ async def _running(job: str) -> AsyncIterator[tuple[Process, str]]:
     runs = await in_thread(tensorboard.event_folders, job)
     if not runs:
         raise tensorboard.no_event_files(job)
-    port, path = tensorboard.free_port(0), secrets.token_urlsafe()
+    path = secrets.token_urlsafe()
     linux.adopt_orphans(False)  # nothing changes; the child must import nothing
-    with tempfile.TemporaryFile() as output, tensorboard.launching(runs, port, path) as (command, environ):
+    with tempfile.TemporaryFile() as output, tensorboard.launching(runs, 0, path) as (command, environ):
         process = await asyncio.create_subprocess_exec(
             *command, env=environ, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=linux.die_with_parent,
         )  # fmt: skip
         try:
-            await _wait_until_ready(process, port, output)
-            yield process, tensorboard.address(port, path)
+            yield process, await _wait_for_address(process, path, output)
         finally:
             await _end(process)
 
 
-async def _wait_until_ready(process: Process, port: int, output: IO[bytes]) -> None:
-    from trainmaster.client.tensorboard import HOST
-
+async def _wait_for_address(process: Process, path: str, output: IO[bytes]) -> str:
+    """Return the address that TensorBoard prints once it listens there: of a port that it has chosen, so nobody else has taken it."""
     limit = time.monotonic() + BEGIN
     while process.returncode is None and time.monotonic() < limit:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection(HOST, port)
-            writer.close()
-            return
+        if address := re.search(rb"http://\S+/%s/" % path.encode(), os.pread(output.fileno(), _PRINTED, 0)):
+            return address[0].decode()
         await asyncio.sleep(POLL)
     output.seek(0)
     lines = output.read().decode("utf-8", "replace").splitlines()[-_LAST_LINES:]

@@ -59,9 +59,9 @@ def properties(conf: Path, side: str) -> dict[str, object]:
 def context(conf: Path) -> ssl.SSLContext:
     """Return what a client of ours connects by."""
     pem = str(stores(conf)[1])
-    made = ssl.create_default_context(cafile=pem)
-    made.load_cert_chain(pem)
-    return made
+    client = ssl.create_default_context(cafile=pem)
+    client.load_cert_chain(pem)
+    return client
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -40,6 +40,7 @@ from trainmaster.log.storage import (
     is_inside,
     link,
     make_folders,
+    open_own,
     require_inside,
     sync_folder,
 )
@@ -172,6 +173,7 @@ class LocalStore:
     def __init__(self, root: str, is_own: bool = False) -> None:
         self.root = self.url = root.rstrip("/") or "/"
         self._is_own = is_own
+        self._opener = open_own if is_own else None
 
     @property
     def folder(self) -> str | None:
@@ -217,7 +219,7 @@ class LocalStore:
         return os.path.lexists(self._at(path))
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        with open(self._at(path, is_read=True), "rb", buffering=0) as file:
+        with open(self._at(path, is_read=True), "rb", buffering=0, opener=self._opener) as file:
             file.seek(offset)
             data = file.read(size) or b""
             while len(data) < size and (piece := file.read(size - len(data))):
@@ -230,7 +232,7 @@ class LocalStore:
     def get(self, path: str) -> bytes | None:
         full_path = self._at(path, is_read=True)
         try:
-            with open(full_path, "rb") as file:
+            with open(full_path, "rb", opener=self._opener) as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None

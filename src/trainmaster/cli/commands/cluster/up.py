@@ -18,7 +18,7 @@ _HOME = {"hadoop": "resourcemanager", "kubernetes": "kube-apiserver", "spark": "
 @click.command("up")
 @kind_argument
 @options
-@click.option("--yes", is_flag=True, help="hadoop: start it without asking where other users are logged in")
+@click.option("--yes", is_flag=True, help="hadoop: start it without asking where other users have processes")
 @json_option
 def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) -> None:
     """Start a cluster on this machine: real daemons in directories of their own, reached from this machine alone.
@@ -56,15 +56,14 @@ def command(kind: str, name: str | None, gpus: int, yes: bool, **values: Any) ->
 
 
 def _ask_where_others_are() -> None:
-    """Have the user confirm a cluster that is open to others who are logged in on this machine. Ends the command where that is refused."""
-    import psutil  # type: ignore[import-untyped]
+    """Have the user confirm a cluster that is open to others who use this machine. Ends the command where that is refused."""
+    from trainmaster.host.machine import other_users
 
-    from trainmaster.host.machine import user_name
-
-    others = sorted({user.name for user in psutil.users()} - {user_name()})
+    others = other_users()
     if not others:
         return
-    problem = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} logged in here, and could run programs as you on this cluster"
+    verb = "has" if len(others) == 1 else "have"
+    problem = f"{', '.join(others)} {verb} processes on this machine, and could run programs as you on this cluster"
     if not sys.stdin.isatty():
         raise BadInput(problem, mend="close it by --kerberos, or agree by --yes", anchor="open-cluster")
     click.confirm(f"{problem} (--kerberos closes it). Start it?", abort=True, err=True)
