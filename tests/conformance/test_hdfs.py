@@ -173,6 +173,14 @@ def test_files_are_the_owners_alone(hdfs: str, hadoop: Cluster) -> None:  # noqa
     assert [one.split()[0] for one in told if one] == ["drwx------", "-rw-------"]
 
 
+def test_who_else_may_write_in_a_jobs_directory_is_known(hdfs: str, hadoop: Cluster) -> None:  # noqa: F811
+    storage = storage_for(hdfs)
+    storage.create("epochs/1", b"")
+    assert storage.other_writers("epochs/1") == ""
+    hadoop.run("hdfs", "dfs", "-chmod", "777", hdfs)
+    assert storage.other_writers("epochs/1") == "others may write there (mode 777)"
+
+
 def test_the_end_of_an_open_file_is_read_where_all_is_encrypted(
     secure_hadoop: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

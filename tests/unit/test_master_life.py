@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from parts import need_root
 from scripted import Script, job, role
 from waiting import until_async
 from websockets.asyncio.client import connect
 
 from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.core.decide import limits
+from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.events import decode, encode
 from trainmaster.core.machine.stimuli import Change
 from trainmaster.core.spec.reading import job_from, job_to
@@ -244,3 +247,24 @@ def test_an_agent_gets_the_secrets_of_its_own_role_alone(tmp_path: Path) -> None
     assert spec["secrets"] == {"": {"DB": "shared"}, "worker": {"HF_TOKEN": "of-worker"}}
     assert spec["environ"] == {"HF_TOKEN": "of-worker", "DB": "shared", "GREETING": "hello"}
     assert "of-ps" not in json.dumps(spec)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "why"), [(0o702, 0, "others may write there"), (0o700, 65534, "it belongs to user 65534")]
+)
+def test_a_job_whose_storage_others_may_write_is_not_taken_up(tmp_path: Path, mode: int, owner: int, why: str) -> None:
+    """Its log and listings say which files its tasks read, and where they send what they know."""
+    need_root()
+    storage = tmp_path / "job"
+    storage.mkdir()
+    (storage / "job.json").write_text(json.dumps(job_to(job_from(job(worker=role())))))
+    (storage / "site.json").write_text("{}")
+    (storage / "logs" / "master").mkdir(parents=True)
+    os.chown(storage, owner, owner)
+    storage.chmod(mode)
+    certificate, key = certificate_and_key()
+    parts: Any = SimpleNamespace(address="127.0.0.1", port=0, agents={}, proxies=(), tokens=None)
+    life = _Life(str(storage), {"token": TOKEN, "secrets": {}}, ContainerHost(parts, "job-x", certificate, key))
+    with pytest.raises(BadInput, match=why) as caught:
+        asyncio.run(life.live())
+    assert caught.value.anchor == "foreign-job"

@@ -39,12 +39,17 @@ def highest(storage: Storage) -> int:
     return max((epoch for epoch in epochs if epoch < _MOST), default=0)
 
 
+def file(epoch: int) -> str:
+    """Return the path of the file by which a master has taken an epoch."""
+    return f"{FOLDER}/{epoch}"
+
+
 def take(storage: Storage) -> int:
     """Take the next epoch and return it. Its file is empty: on HDFS one with content takes half a second to close."""
     epoch = highest(storage)
     for _ in range(_TRIES):
         epoch += 1
-        if storage.create(f"{FOLDER}/{epoch}", b""):
+        if storage.create(file(epoch), b""):
             return epoch
     raise StorageFailed(
         f"could not take an epoch: {_TRIES} in a row were taken",
@@ -67,7 +72,7 @@ def settle(storage: Storage, epoch: int) -> bool:
 def confirm(storage: Storage, epoch: int) -> bool:
     """Tell whether no higher epoch was taken: only then may the epoch's master act."""
     if storage.appends:  # here epochs are taken one after the other, so a look for the next one is enough
-        return not storage.exists(f"{FOLDER}/{epoch + 1}")
+        return not storage.exists(file(epoch + 1))
     return highest(storage) <= epoch
 
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.log.dfs import Dfs, DfsError, open_dfs
-from trainmaster.log.storage import Appender, Entry, checked, draft_of, storage_failed
+from trainmaster.log.storage import Appender, Entry, checked, draft_of, not_private, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import FileReader, FileWriter
@@ -125,6 +125,12 @@ class HdfsStorage:
     def exists(self, path: str) -> bool:
         with _storage_errors("look at", self._name(path)):
             return self._exists(path)
+
+    def other_writers(self, own: str) -> str:
+        with _storage_errors("look at", self.url):
+            folder = self._dfs.call(lambda client: client.get_file_info(self._at("")))
+            ours = self._dfs.call(lambda client: client.get_file_info(self._at(own)))
+        return not_private(folder.owner, ours.owner, folder.permission & 0o777, folder.permission & 0o022)
 
     def gone(self) -> bool:
         return False

@@ -122,6 +122,9 @@ class ObjectStorage:
                 return False
             return True
 
+    def other_writers(self, own: str) -> str:
+        return ""  # the rights of the bucket tell
+
     def gone(self) -> bool:
         return False
 

@@ -118,6 +118,9 @@ class Storage(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def other_writers(self, own: str) -> str:
+        """Return in words who else may write here, "" where nobody may, as far as the storage tells. `own`: a file just made by us."""
+
     def gone(self) -> bool:
         """Tell whether the whole storage was deleted with the objects of its cluster; False where it is not an object of a cluster."""
 
@@ -225,6 +228,13 @@ def require_inside(root: str, path: str, is_followed: bool = True) -> None:
                 mend="remove the link, and put there what it leads to if it is yours",
                 anchor="unsafe-path",
             )
+
+
+def not_private(owner: object, ours: object, mode: int, shared: int) -> str:
+    """Return in words why a directory is not its job's alone; "" where it is. `shared`: the bits of its mode that let others write."""
+    if owner != ours:
+        return f"it belongs to user {owner}, and we are {ours}"
+    return f"others may write there (mode {mode:o})" if shared else ""
 
 
 def open_own(path: str, flags: int) -> int:
@@ -378,6 +388,16 @@ class LocalStorage:
         except OSError as error:
             raise storage_failed("look at", full, error) from error
         return True
+
+    def other_writers(self, own: str) -> str:
+        try:
+            folder, ours = os.stat(self.root), os.stat(self._at(own))
+        except OSError as error:
+            raise storage_failed("look at", self.root, error) from error
+        # The owner of our own file, as the file system writes it: NFS may take us for another. A volume of Kubernetes with `fsGroup` gets
+        # the bit of the group's id and lets that group write: it is the pods' own.
+        shared = stat.S_IWOTH | (0 if folder.st_mode & stat.S_ISGID else stat.S_IWGRP)
+        return not_private(folder.st_uid, ours.st_uid, folder.st_mode & 0o777, folder.st_mode & shared)
 
     def gone(self) -> bool:
         return False

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from trainmaster import __version__, garbage
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.decide.plan import closed
-from trainmaster.core.errors import StorageFailed, TrainmasterError
+from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
 from trainmaster.core.machine import snapshot
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
@@ -154,6 +154,7 @@ class _Life:
 
     async def live(self) -> int:
         self.epoch = await self._insist(lambda: epochs.take(self.storage))
+        await self._require_private()
         self._log_to_directory()
         self.host.bind()
         tidying = asyncio.create_task(self._tidy())
@@ -188,6 +189,14 @@ class _Life:
             await self.host.close()
             await self._close()
         return 0
+
+    async def _require_private(self) -> None:
+        """Raise BadInput where others may write what a master believes: the log, the listings, the addresses of the job's tasks."""
+        if why := await self._insist(lambda: self.storage.other_writers(epochs.file(self.epoch))):
+            raise BadInput(
+                f"the job {self.job_id} is not taken up: {why}", place=self.storage.url,
+                mend="chmod 700 it, if all that is in it is yours", anchor="foreign-job",
+            )  # fmt: skip
 
     async def _serve(self) -> None:
         self.shell.agents.key = self.host.key
