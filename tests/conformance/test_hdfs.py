@@ -177,7 +177,7 @@ def test_who_else_may_write_in_a_jobs_directory_is_known(hdfs: str, hadoop: Clus
     storage = storage_for(hdfs)
     storage.create("epochs/1", b"")
     assert storage.other_writers("epochs/1") == ""
-    hadoop.run("hdfs", "dfs", "-chmod", "777", hdfs)
+    hadoop.run("org.apache.hadoop.fs.FsShell", "-chmod", "777", hdfs)
     assert storage.other_writers("epochs/1") == "others may write there (mode 777)"
 
 
