@@ -23,8 +23,8 @@ from trainmaster.host.places import job_storage
 pytestmark = pytest.mark.needs("frameworks")
 BACK = 600.0  # s; templates of four ranks on a loaded machine
 WITHIN = 0.5  # s from a step after the last kill to the next kill
-# Each step is stored, as its number and the model, under its own name. At the end all are compared with steps of one process: a step moves a
-# parameter by 1e-4 and more, and thousands of them with sums of three round it by less than 1e-6.
+# Each step is stored, as its number and the model, under its own name. At the end all are compared with steps of one process: a step moves
+# a parameter by 1e-4 and more, and thousands of them with sums of three round it by less than 1e-6.
 SHARED = r"""
 import itertools, os, time
 import torch
