@@ -38,6 +38,8 @@ def ports(process: int) -> list[int]:
 
 def _is_at(row: Row, place: str) -> bool:
     """Tell whether a row has the place: a path, an abstract name, or an address."""
+    if place.startswith("/proc/self/fd/"):  # of the folder, which a short path names by a descriptor
+        return fnmatchcase(os.path.basename(place), os.path.basename(row.at))
     if row.at.startswith(("*", "@")):
         return fnmatchcase(place, row.at)
     return row.at.startswith(place)

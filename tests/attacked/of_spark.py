@@ -7,19 +7,37 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
+
+from spark import VERSIONS, home_of
 
 from trainmaster.client.submit.ahead import certificate_and_key
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.engines.spark import wire
 from trainmaster.engines.spark.application import launch
 from trainmaster.engines.spark.bridge import bridge
+from trainmaster.engines.spark.bridge.listener import name_unguessably
 from trainmaster.engines.spark.container.entry import secrets_for
 from trainmaster.engines.spark.master import tickets
 from trainmaster.runtime.network import listeners as table
 from trainmaster.spark import reservation
 
-from . import FOREIGN, PATIENCE, TOKEN, Scene, Target, at_path, at_port, heard, line, nested, said
+from . import (
+    FOREIGN,
+    PATIENCE,
+    TOKEN,
+    Scene,
+    Target,
+    assert_answers,
+    at_path,
+    at_port,
+    heard,
+    line,
+    nested,
+    request,
+    said,
+)
 
 
 def secrets_of_containers(at: Scene) -> dict[table.Row, Target]:
@@ -80,6 +98,44 @@ def application(at: Scene) -> dict[table.Row, Target]:
         "not UTF-8": lambda: said(connect, b"\xff\xfe\n"),
     }
     return {table.BRIDGE: Target(connect, good, lies, state=lambda: (job.state, job.connection, [*serves._jobs]))}
+
+
+def callbacks(at: Scene) -> dict[table.Row, Target]:
+    """py4j's server for calls out of the JVM, with the pool of objects as `Listener` has it."""
+    at.patch.syspath_prepend(str(home_of(VERSIONS[-1]).folder.parent))
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+
+    gateway = ClientServer(JavaParameters(), PythonParameters(port=0, daemonize=True, daemonize_connections=True))
+    at.at_end(gateway.shutdown_callback_server)
+    called: list[str] = []
+
+    class Object:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *arguments: called.append(name)
+
+    name_unguessably(gateway.gateway_property.pool)
+    name_unguessably(gateway.gateway_property.pool)  # of the next context
+    name = gateway.gateway_property.pool.put(Object())
+    port = gateway.get_callback_server().get_listening_port()
+    connect = at_port(port)
+
+    def call(name: str, method: str = "onApplicationEnd") -> bytes:
+        return f"c\n{name}\n{method}\nn\ne\n".encode()
+
+    def good() -> None:
+        assert_answers(connect, call(name, "good") + b"\n\n", b"!yn")
+        called.remove("good")
+
+    numbered = b"".join(call(f"p{number}") for number in range(8))
+    lies = {
+        "py4j's own names": lambda: said(connect, numbered + b"\n\n"),
+        "a page of the web": lambda: said(
+            connect, request("/", "POST", b"x\n" + numbered + b"\n\n", Origin="http://evil.example")
+        ),
+        "forgotten objects": lambda: said(connect, f"g\np0\ne\ng\n{name[:-1]}\ne\n\n\n".encode()),
+        "a part of a name": lambda: said(connect, call(name[:-1]) + call("") + b"\n\n"),
+    }
+    return {table.CALLBACKS: Target(connect, good, lies, (), state=lambda: [*called], secrets=(name,))}
 
 
 def submitter(at: Scene) -> dict[table.Row, Target]:

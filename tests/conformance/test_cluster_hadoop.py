@@ -105,8 +105,8 @@ def test_no_page_reads_or_changes_files_or_ends_an_application(hadoop: Cluster, 
                         ("GET", "/imagetransfer?getimage=1&txid=latest"), ("GET", "/conf"),
                     ):  # fmt: skip
                         assert status(page, method, path, headers) == 0, f"{method} {page}{path}"
-            for name, page in {**hadoop.pages, "datanode": inner_page(hadoop)}.items():
-                assert status(page, "GET", "/logLevel?log=x&level=OFF", headers) == 403, name
+            for page in (*hadoop.pages.values(), inner_page(hadoop)):
+                assert is_closed_to_all_names(page, hadoop.place.user, headers)
         master, node = hadoop.pages["resourcemanager"], hadoop.pages["nodemanager-1"]
         app, labels = (
             f"/ws/v1/cluster/apps/{application}",
@@ -128,6 +128,15 @@ def test_no_page_reads_or_changes_files_or_ends_an_application(hadoop: Cluster, 
     assert hadoop.run(SHELL, "-test", "-e", "/tmp/made").returncode == 1
     fsck = hadoop.run("org.apache.hadoop.hdfs.tools.DFSck", "/")
     assert "is HEALTHY" in fsck.stdout, f"its user has the key\n{fsck.stderr}"
+
+
+def is_closed_to_all_names(page: str, user: str, headers: dict[str, str]) -> bool:
+    """Tell whether a page keeps from everyone, by whatever name, what its daemon logs and how it is configured."""
+    names = ("", *(f"&user.name={name}" for name in (user, "root", "yarn", "hdfs", "dr.who")))
+    for path in ("/logLevel?log=x&level=OFF", "/conf?format=xml", "/stacks?all=1", "/jmx?qry=*:*"):
+        for name in names:
+            assert status(page, "GET", f"{path}{name}", headers) == 403, f"{page}{path}{name}"
+    return True
 
 
 @contextmanager
@@ -325,6 +334,8 @@ def test_the_second_resource_manager_takes_over() -> None:
 @pytest.mark.full
 def test_with_kerberos_a_ticket_opens_it_and_none_does_not(secure_hadoop: Cluster) -> None:
     labels = {"nodeLabelInfo": [{"name": "foreign", "exclusivity": True}]}
+    for page in secure_hadoop.pages.values():
+        assert is_closed_to_all_names(page, secure_hadoop.place.user, CURL)
     for headers in ({}, CURL):
         page = secure_hadoop.pages["resourcemanager"]
         assert status(page, "POST", "/ws/v1/cluster/add-node-labels", headers, labels) in (400, 403)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
+import http.client
 import http.server
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import listening
 import pytest
 import waiting
+from another_user import as_another_user
 from kubernetes import GPU, SHARED, host_volumes, own_kubernetes
 
 from trainmaster.clusters import daemons
@@ -204,6 +211,78 @@ def test_pods_may_have_this_machines_python_in_the_other_namespace(kubernetes: C
     made["spec"]["volumes"] = volumes
     with there(kubernetes, made, namespace=kubernetes.host_namespace):
         assert ended(kubernetes, "host", kubernetes.host_namespace) == f"{sys.version_info[:2]} attrs\n"
+
+
+ALL_SECRETS = {
+    "key": base64.b64encode(b"/registry/secrets/").decode(),
+    "range_end": base64.b64encode(b"/registry/secrets0").decode(),
+}
+ATTACKS = [
+    *(("GET", path) for path in (
+        "/", "/metrics", "/configz", "/debug/pprof/", "/debug/flags/v", "/members", "/v2/keys/", "/pods", "/api/v1/secrets",
+        "/containerLogs/a/b/c", "/logs/",
+    )),
+    *(("POST", path) for path in ("/v3/kv/range", "/v3/kv/put", "/run/a/b/c", "/api/v1/namespaces/default/pods")),
+]  # fmt: skip
+DNS_PORT = 1053
+REFUSED = {0, 400, 401, 403, 404}  # 0: no answer, for a handshake of TLS that failed, or for HTTP where TLS is wanted
+
+
+def statuses(address: str, port: int) -> dict[str, int]:
+    """Return the status of each attack by a stranger: by HTTP, as a page of the web, and by HTTPS."""
+    found = {}
+    for scheme, (method, path) in ((scheme, attack) for scheme in ("http", "https") for attack in ATTACKS):
+        anybody = ssl._create_unverified_context()
+        connection = (
+            http.client.HTTPSConnection(address, port, timeout=30, context=anybody)
+            if scheme == "https"
+            else http.client.HTTPConnection(address, port, timeout=30)
+        )
+        headers = {"Content-Type": "text/plain", "Origin": "http://evil.example", "Host": "evil.example"}
+        try:
+            connection.request(method, path, json.dumps(ALL_SECRETS), headers)
+            found[f"{method} {scheme} {path}"] = connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            found[f"{method} {scheme} {path}"] = 0
+        finally:
+            connection.close()
+    return found
+
+
+@pytest.mark.full
+def test_a_stranger_gets_nothing_at_any_port_of_simulated_nodes() -> None:
+    """The daemons listen on this machine, where other users and pages of the web reach them."""
+    with own_kubernetes(Settings(nodes=0, simulated=1)) as cluster:
+        ports_of = {name: listening.ports(process.pid) for name, process in cluster.started.items()}
+        assert sorted(port for ports in ports_of.values() for port in ports) == sorted(cluster.place.ports.values())
+        for name, ports in ports_of.items():
+            for port in ports:
+                answers = as_another_user(lambda port=port: statuses("127.0.0.1", port))
+                assert set(answers.values()) <= ({0, 400} if name == "etcd" else REFUSED), (name, answers)
+
+
+@pytest.mark.full
+def test_a_stranger_gets_nothing_at_any_port_of_real_nodes(kubernetes: Cluster) -> None:
+    """Neither another user of this machine, nor one on the network of the control plane, as pods of the host's network are."""
+    addresses = [kubernetes.place.ip, *(kubernetes.place.node(number) for number in (1, 2))]
+    ports = {port for process in kubernetes.started.values() for port in listening.ports(process.pid)}
+    assert {DNS_PORT, 6443, 10250} <= ports
+    for address in addresses:
+        for port in ports - {DNS_PORT}:  # it reads on, whatever comes
+            answers = as_another_user(lambda address=address, port=port: statuses(address, port))
+            assert set(answers.values()) <= REFUSED, (address, port, answers)
+    with ThreadPoolExecutor(1) as thread:
+        for port in (2379, 2380):
+            answers = thread.submit(from_inside, kubernetes, port).result()
+            assert set(answers.values()) <= {0, 400}, (port, answers)
+
+
+def from_inside(cluster: Cluster, port: int) -> dict[str, int]:
+    """Return what a stranger gets at the control plane's loopback address. The calling thread stays on that network."""
+    with open(f"/proc/{cluster.first.pid}/ns/net") as network:
+        assert ctypes.CDLL(None).setns(network.fileno(), 0) == 0
+    found: dict[str, int] = as_another_user(lambda: statuses("127.0.0.1", port))
+    return found
 
 
 @pytest.mark.full

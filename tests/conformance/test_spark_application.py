@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import listening
 import pytest
+from another_user import as_another_user
 from conformance.engines import Submitted, python, workers
 from conformance.spark_engine import Spark
 from spark import VERSIONS, Driver, own_driver, own_spark
 from waiting import until
 
 from trainmaster.host import linux
+from trainmaster.runtime.network.listeners import BRIDGE, CALLBACKS
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.full]
 WAITS = """
@@ -87,6 +91,48 @@ def test_the_masters_death_ends_the_job(application: Spark) -> None:
         reason["words"] == "was killed by the engine: its master, beside the driver, is gone: its tasks were cancelled"
     )
     until(lambda: not application.command_lines(job), what=lambda: application.command_lines(job))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_user_and_a_page_of_the_web_call_nothing_in_the_driver(version: str, tmp_path: Path) -> None:
+    """Its Python listens for Spark's events, and for accumulators, which Spark protects by a token."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    with (
+        tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as runtime,
+        own_spark(version) as cluster,
+        own_driver(cluster, Path(runtime)) as driver,
+    ):
+        engine = Spark(folder, driver)
+        try:
+            job = waiting_job(engine)
+            ports = listening.ports(driver.process.pid)
+            assert len(ports) == 2
+            assert set(listening.rows_of({driver.process.pid: "Spark's driver"})) == {BRIDGE, CALLBACKS}
+            answers = as_another_user(lambda: [answer_to_calls(port, head) for port in ports for head in ("", WEB)])
+            assert any("Object ID unknown" in answer for answer in answers), answers
+            engine.write("go", "")
+            job.succeeded()
+        finally:
+            engine.close()
+
+
+WEB = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nContent-Length: 1000\r\n\r\nx\n"
+
+
+def answer_to_calls(port: int, head: str) -> str:
+    """Return the answer of py4j to calls of objects as it names them by itself, after other words."""
+    calls = "".join(f"c\np{number}\nonApplicationEnd\nn\ne\n" for number in range(8))
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        connection.sendall(f"{head}{calls}\n\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while piece := connection.recv(65536):
+                answer += piece
+        except ConnectionError:
+            pass
+    return answer.decode()
 
 
 def test_the_drivers_death_ends_the_job(on_spark: Driver, tmp_path: Path) -> None:

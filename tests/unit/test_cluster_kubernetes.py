@@ -128,6 +128,19 @@ def test_certificates_are_of_one_authority_and_for_the_servers_names(place: Plac
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(pki / "edit.crt", pki / "edit.key")
 
 
+def test_etcd_trusts_its_own_authority_alone(place: Place, written: dict[str, str]) -> None:
+    """Users have certificates of the cluster's authority."""
+    pki, settings = place.folder / "pki", Settings(nodes=0, simulated=1)
+    authority = x509.load_pem_x509_certificate((pki / "etcd-ca.crt").read_bytes())
+    x509.load_pem_x509_certificate((pki / "etcd.crt").read_bytes()).verify_directly_issued_by(authority)
+    for user in ("edit", "kubelet-client", "apiserver"):
+        with pytest.raises(ValueError, match="does not match certificate issuer"):
+            x509.load_pem_x509_certificate((pki / f"{user}.crt").read_bytes()).verify_directly_issued_by(authority)
+    command = conf.command(place, settings, "etcd")
+    assert {"--client-cert-auth=true", "--peer-client-cert-auth=true"} <= {*command}
+    assert not [flag for flag in (*command, *conf.command(place, settings, "kube-apiserver")) if "http://" in flag]
+
+
 def test_tokens_say_who_and_of_which_groups(place: Place, written: dict[str, str]) -> None:
     lines = (place.folder / "pki/tokens.csv").read_text().splitlines()
     assert f'{written["admin"]},admin,admin,"system:masters"' in lines

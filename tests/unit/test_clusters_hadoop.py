@@ -111,6 +111,17 @@ def test_what_passes_between_a_cluster_and_its_clients_is_on_this_machine_alone(
     assert {value.rpartition(":")[0] for value in addresses.values()} == {"localhost", "${nm.host}"}
 
 
+@pytest.mark.parametrize("kerberos", ["", "privacy"])
+def test_no_name_has_an_administrators_rights_on_pages(tmp_path: Path, kerberos: str) -> None:
+    """Whoever asks chooses the name: `?user.name=`."""
+    files = written(Settings(kerberos=kerberos), tmp_path)
+    assert (files["yarn-site.xml"]["yarn.admin.acl"], files["hdfs-site.xml"]["dfs.cluster.administrators"]) == (
+        " ",
+        " ",
+    )
+    assert "instrumentation.requires.admin" in str(files["core-site.xml"])
+
+
 def test_the_key_of_hdfs_web_ports_is_its_users_alone_and_stays(tmp_path: Path) -> None:
     files = written(Settings(), tmp_path)
     made = tls.stores(tmp_path / "c" / "conf")

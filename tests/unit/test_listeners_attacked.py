@@ -36,6 +36,7 @@ SERVERS: dict[Callable[[Scene], dict[Row, Target]], str] = {
     of_programs.queues: "QUEUES",
     of_spark.secrets_of_containers: "TICKETS",
     of_spark.application: "BRIDGE",
+    of_spark.callbacks: "CALLBACKS",
     of_spark.submitter: "SUBMITTER",
     of_spark.reservations: "RESERVATIONS",
 }

@@ -18,7 +18,7 @@ import attrs
 from trainmaster.clusters import daemons, ports, records
 from trainmaster.clusters.daemons import Started
 from trainmaster.clusters.hadoop import classes, kerberos, pages
-from trainmaster.clusters.hadoop.conf import Place
+from trainmaster.clusters.hadoop.conf import PAGES_CLOSED, Place
 from trainmaster.clusters.hadoop.settings import Settings
 from trainmaster.core.errors import NotFound
 
@@ -232,7 +232,9 @@ class Daemon(daemons.Daemon):
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         cluster = self.cluster
-        inside = daemons.environment(cluster.folder, {**cluster.environ, **kerberos.kdc_environ(cluster.folder)})
+        own = {PAGES_CLOSED: "false"} if self.name == "namenode" else {}
+        environ = {**cluster.environ, **kerberos.kdc_environ(cluster.folder), **own}
+        inside = daemons.environment(cluster.folder, environ)
         cluster.started[self.name] = daemons.start(self._command(), cluster.folder, self.log, inside)
         cluster.save()
 

@@ -29,6 +29,9 @@ log4j.appender.console.target=System.err
 log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 """
+# Pages take the name of their user from the query, so no name may have rights there. A space is an ACL of nobody.
+NO_ADMINS = " "
+PAGES_CLOSED = "TRAINMASTER_PAGES_CLOSED"  # "false" in the environment of the NameNode: its page says when it is ready, and `tls` closes it
 RESOURCE_MANAGERS = {"rm1": "resourcemanager", "rm2": "resourcemanager-2"}  # rm-id -> our name of the daemon
 
 
@@ -101,6 +104,7 @@ def _core(place: Place, settings: Settings) -> Properties:
         "fs.defaultFS": f"hdfs://{place.local('namenode')}",
         "hadoop.tmp.dir": place.folder / "tmp",
         "hadoop.security.authorization": True,  # else every page can change what the daemons log
+        "hadoop.security.instrumentation.requires.admin": f"${{env.{PAGES_CLOSED}:-true}}",  # closes /conf, /jmx and /stacks
         "hadoop.ssl.require.client.cert": True,  # see `tls`
     }
     if settings.kerberos:
@@ -117,6 +121,7 @@ def _hdfs(place: Place, settings: Settings) -> Properties:
         "dfs.replication": 1,
         "dfs.namenode.name.dir": f"file://{place.folder}/namenode",
         "dfs.datanode.data.dir": f"file://{place.folder}/datanode",
+        "dfs.cluster.administrators": NO_ADMINS,
         "dfs.http.policy": "HTTPS_ONLY",
         "dfs.client.https.need-auth": True,  # `dfs.webhdfs.enabled: false` closes nothing
         "dfs.namenode.https-address": place.local("namenode.http"),
@@ -158,7 +163,7 @@ def _resource_manager(place: Place, settings: Settings) -> Properties:
         f"{RM}hostname": "localhost",
         **_addresses(place, "resourcemanager", ""),
         f"{RM}scheduler.class": _SCHEDULER,
-        "yarn.admin.acl": "yarn" if settings.kerberos else place.user,  # not whoever reaches a page
+        "yarn.admin.acl": NO_ADMINS,  # for RPC, the ResourceManager adds its own user
         "yarn.webapp.enable-rest-app-submissions": False,
         f"{RM}webapp.ui-actions.enabled": False,  # its buttons would be refused
         **_read_only(RM),

@@ -1,5 +1,8 @@
 """A cluster's certificates and users: its own authority, the certificates that it signs, the service accounts' key, and tokens.
 
+etcd has an authority of its own, which signs a single certificate: etcd lets each certificate of its authority do everything, and users
+have certificates of the cluster's.
+
 A client with a certificate is the certificate's subject: CN the user, O the groups. Every other client has a token from a list that the API
 server reads when it starts, so the tokens of all nodes are made at once. RBAC's bootstrap roles fit these names.
 """
@@ -33,10 +36,7 @@ GROUPS = {
 def make(folder: Path, addresses: Iterable[str], nodes: int) -> dict[str, str]:
     """Write certificates, keys and tokens into a directory; return the tokens by user, `node-I` for nodes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("trainmaster-authority")
-    authority = _sign(name, authority_key, name, authority_key, x509.BasicConstraints(ca=True, path_length=None))
-    _save(folder, "ca", authority_key, authority)
+    name, authority_key = _authority(folder, "trainmaster-authority", "ca")
     names = [
         "localhost",
         *(".".join(["kubernetes", "default", "svc", "cluster", "local"][:length]) for length in (1, 2, 3, 5)),
@@ -51,12 +51,28 @@ def make(folder: Path, addresses: Iterable[str], nodes: int) -> dict[str, str]:
     ):
         key = ec.generate_private_key(ec.SECP256R1())
         _save(folder, file, key, _sign(subject, key, name, authority_key, extension))
+    _make_etcd(folder)
     _save(folder, "sa", ec.generate_private_key(ec.SECP256R1()), None)
     users = {**GROUPS, **{f"node-{i}": (f"system:node:node-{i}", "system:nodes") for i in range(1, nodes + 1)}}
     tokens = {user: secrets.token_hex(16) for user in users}
     lines = [f'{tokens[user]},{name},{user},"{groups}"\n' for user, (name, groups) in users.items()]
     _write_private(folder / "tokens.csv", "".join(lines).encode())
     return tokens
+
+
+def _authority(folder: Path, common: str, file: str) -> tuple[x509.Name, ec.EllipticCurvePrivateKey]:
+    """Make an authority; return its name and key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name(common)
+    _save(folder, file, key, _sign(name, key, name, key, x509.BasicConstraints(ca=True, path_length=None)))
+    return name, key
+
+
+def _make_etcd(folder: Path) -> None:
+    """Make the certificate that etcd shows to the API server, and the API server to etcd."""
+    name, authority_key = _authority(folder, "trainmaster-etcd-authority", "etcd-ca")
+    key = ec.generate_private_key(ec.SECP256R1())
+    loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    _save(folder, "etcd", key, _sign(_name("etcd"), key, name, authority_key, loopback))
 
 
 _CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])

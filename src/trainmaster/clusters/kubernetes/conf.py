@@ -24,7 +24,7 @@ from trainmaster.clusters.kubernetes.settings import Settings
 NAMESPACE = "trainmaster"
 PLAIN = -1  # the network's number of a cluster without real nodes
 PORTS: Mapping[str, int] = {
-    "etcd": 2379, "etcd.peer": 2380, "kube-apiserver": 6443, "kube-controller-manager": 10257, "kube-scheduler": 10259, "kwok": 10247,
+    "etcd": 2379, "etcd.peer": 2380, "kube-apiserver": 6443, "kube-controller-manager": 10257, "kube-scheduler": 10259,
 }  # fmt: skip
 SERVICES, PODS, DNS = "10.96.0.0/16", "10.244.0.0/16", "10.96.0.10"
 KUBELET = 10250
@@ -138,8 +138,19 @@ def command(place: Place, settings: Settings, name: str) -> list[str]:
 
 
 def _etcd(place: Place, settings: Settings) -> list[str]:
-    client, peer = (f"http://127.0.0.1:{place.ports[port]}" for port in ("etcd", "etcd.peer"))
+    pki = place.inside / "pki"
+    client, peer = (f"https://127.0.0.1:{place.ports[port]}" for port in ("etcd", "etcd.peer"))
+    # etcd knows no users. Without these every process of this machine, and every page of the web, reads and writes all objects.
+    closed = [
+        flag
+        for side in ("", "peer-")
+        for flag in (
+            f"--{side}cert-file={pki}/etcd.crt", f"--{side}key-file={pki}/etcd.key",
+            f"--{side}trusted-ca-file={pki}/etcd-ca.crt", f"--{side}client-cert-auth=true",
+        )
+    ]  # fmt: skip
     return [
+        *closed, "--enable-grpc-gateway=false",
         f"--data-dir={place.inside}/etcd", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
         "--unsafe-no-fsync", "--log-level=warn",
@@ -152,7 +163,8 @@ def _apiserver(place: Place, settings: Settings) -> list[str]:
     pki = place.inside / "pki"
     expiry = ["--default-not-ready-toleration-seconds=2", "--default-unreachable-toleration-seconds=2"]
     return [
-        f"--etcd-servers=http://127.0.0.1:{place.ports['etcd']}", f"--secure-port={place.ports['kube-apiserver']}",
+        f"--etcd-servers=https://127.0.0.1:{place.ports['etcd']}", f"--etcd-cafile={pki}/etcd-ca.crt",
+        f"--etcd-certfile={pki}/etcd.crt", f"--etcd-keyfile={pki}/etcd.key", f"--secure-port={place.ports['kube-apiserver']}",
         *(["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"] if place.plain else ["--bind-address=0.0.0.0"]),
         f"--advertise-address={place.ip}", f"--service-cluster-ip-range={SERVICES}",
         f"--tls-cert-file={pki}/apiserver.crt", f"--tls-private-key-file={pki}/apiserver.key", f"--client-ca-file={pki}/ca.crt",
@@ -196,7 +208,7 @@ def _kwok(place: Place, settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={place.inside}/conf/admin.kubeconfig", f"--config={place.inside}/conf/stages.yaml",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
-        "--cidr=10.200.0.0/16", f"--server-address=127.0.0.1:{place.ports['kwok']}",
+        "--cidr=10.200.0.0/16", "--node-port=0",  # without a port kwok starts no server, which would ask nobody for a proof
     ]  # fmt: skip
 
 
@@ -297,7 +309,7 @@ def _proxy(place: Place) -> dict[str, Any]:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
         "clientConnection": {"kubeconfig": f"{place.inside}/conf/proxy.kubeconfig"}, "clusterCIDR": PODS,
-        "hostnameOverride": "node-1", "oomScoreAdj": 0, "iptables": {"minSyncPeriod": "100ms"},
+        "hostnameOverride": "node-1", "healthzBindAddress": "127.0.0.1:10256", "oomScoreAdj": 0, "iptables": {"minSyncPeriod": "100ms"},
         # The machine's own settings stay as they are.
         "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }  # fmt: skip

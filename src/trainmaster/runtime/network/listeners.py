@@ -1,7 +1,7 @@
 """Open every listening socket of ours, each as a row of one table: who listens where, who gets in, and what keeps others out.
 
-`docs/reference/listeners.md` is made of the table. Nothing else in our code listens, except multiprocessing's manager, which has a row too
-(`tests/unit/test_listeners.py`). A Unix socket is closed to other users from its first moment on, and has its name once it accepts.
+`docs/reference/listeners.md` is made of the table. Nothing else in our code listens. multiprocessing's manager and py4j do, and have a row
+too (`tests/unit/test_listeners.py`). A Unix socket is closed to other users from its first moment on, and has its name once it accepts.
 Connections over TCP send at once what is written: the second write of an answer would else wait for the acknowledgement of the first, which
 the other end may delay by 40 ms.
 """
@@ -150,6 +150,10 @@ BRIDGE = Row(
     _PRIVATE,
     "lines of 64 MiB",
 )
+CALLBACKS = Row(
+    "events of Spark (py4j listens)", "Spark's driver", "127.0.0.1, a free port", "the driver's JVM",
+    "an object's name of 256 random bits, without which nothing is called", "none: whoever writes much takes memory of the driver's Python",
+)  # fmt: skip
 SUBMITTER = Row(
     "the driver that was started",
     "`tm submit`",
@@ -180,5 +184,5 @@ PAGES_OF_PROGRAMS = Row(
 )  # fmt: skip
 ROWS = (
     AGENTS_HERE, READERS_HERE, BELL, MASTER, PAGE, PROGRAMS, FEED_HERE, FEED, PARAMETERS_HERE, PARAMETERS_OF_HOST, PARAMETERS, RING,
-    TICKETS, BRIDGE, SUBMITTER, RESERVATIONS, QUEUES, PAGES, PAGES_OF_PROGRAMS,
+    TICKETS, BRIDGE, CALLBACKS, SUBMITTER, RESERVATIONS, QUEUES, PAGES, PAGES_OF_PROGRAMS,
 )  # fmt: skip

@@ -2,11 +2,15 @@
 
 Each call takes the driver's Python a moment, so of an event of somebody else's stage only the number is read. The names of the
 methods are Spark's.
+
+py4j carries the calls over a port of 127.0.0.1 (`listeners.CALLBACKS`), to which every user of the machine and every page of the web can
+write. The port asks for no token, and py4j numbers its objects: ours would be `p0`. So each object gets a name that only the JVM knows.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -41,6 +45,7 @@ class Listener:
         from pyspark.java_gateway import ensure_callback_server_started
 
         self._events, self._protocol = events, context._jvm.org.apache.spark.util.JsonProtocol
+        name_unguessably(context._gateway.gateway_property.pool)
         ensure_callback_server_started(context._gateway)
         context._jsc.sc().addSparkListener(self)
 
@@ -78,6 +83,13 @@ class Listener:
     def _plain(self, event: Any) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(self._protocol.sparkEventToJsonString(event))
         return plain
+
+
+def name_unguessably(pool: Any) -> None:
+    """Have py4j's pool of Python objects give every further object a name of 256 random bits, which a caller must know."""
+    if "put" not in vars(pool):  # else it does so already, for an earlier context of this gateway
+        put = pool.put
+        pool.put = lambda proxy, force_id=None: put(proxy, force_id or f"p{secrets.token_hex(32)}")
 
 
 def _ignore(*_: Any) -> None:
