@@ -342,6 +342,10 @@ class RecordIndexService(DataShardService):
         return shard
 
 
+def build_master_client() -> None:
+    """Return nothing: services and controllers take the client of a master, and need none."""
+
+
 def build_data_shard_service(*arguments: Any, **options: Any) -> DataShardService:
     """Return a DataShardService: see there."""
     return DataShardService(*arguments, **options)
