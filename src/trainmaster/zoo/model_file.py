@@ -69,12 +69,8 @@ _CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "custom_data_reader": ((), ("data_origin", "records_per_task")),
 }
 _MODEL_CLASSES = {("keras", "Model"), ("tf_keras", "Model"), ("tensorflow", "Model"), ("torch", "Module")}
-_NAMES_BY_RUNNING = (
-    "globals",
-    "vars",
-    "setattr",
-    "exec",
-)  # functions that can give a module names which are not written
+ANY = "*"  # a name for all that a file may have besides those that are written in it
+_NAMES_BY_RUNNING = ("globals", "vars", "setattr", "exec")  # functions that can give a module names which are not written
 _THEIR_NAMES = os.path.join(
     os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias"
 )  # packages named as ElasticDL's
@@ -233,36 +229,36 @@ def check_names(
 
 
 def _check_written(path: str, name: str, part: str, reason: str, older: str = "") -> None:
-    names = _written_names(path)
-    if names is not None and name not in names and older not in names:
+    names = written_names(path)
+    if ANY not in names and name not in names and older not in names:
         raise _lacks(path, name, part, reason, [own for own, is_defined in names.items() if is_defined], [*names])
 
 
-def _written_names(path: str) -> dict[str, bool] | None:
-    """Return the names that a file gives its module, and whether each is a function or class of its own. None: reading does not tell."""
+def written_names(path: str) -> dict[str, bool]:
+    """Return the names that a file gives its module, and whether each is a function or class of its own. ANY: reading does not tell all."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+        return {ANY: False}
     names: dict[str, bool] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in _NAMES_BY_RUNNING:
-            return None
+            names[ANY] = False
         if isinstance(node, ast.Global):
             names.update(dict.fromkeys(node.names, False))
     nodes: list[ast.AST] = [*tree.body]
     while nodes:
         node = nodes.pop(0)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names[node.name] = not node.name.startswith("_")
+            names[ANY if node.name == "__getattr__" else node.name] = not node.name.startswith("_")
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] = False
         elif isinstance(node, ast.alias):
-            names[node.asname or node.name.partition(".")[0]] = False
+            names[node.asname or node.name.partition(".")[0]] = False  # ANY of `import *`
         nodes.extend(ast.iter_child_nodes(node))
-    return None if {"*", "__getattr__"} & {*names} else names
+    return names
 
 
 # -- importing it --
