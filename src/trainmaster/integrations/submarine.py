@@ -19,28 +19,8 @@ from trainmaster.core.errors import BadInput
 from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines import registry
 from trainmaster.host.machine import login_name
-from trainmaster.integrations import submarine_conf
-from trainmaster.integrations.dialect import (
-    ENGINE,
-    FLAG,
-    VALUE,
-    Draft,
-    Option,
-    Translation,
-    Verb,
-    choice,
-    count,
-    flag,
-    job_name,
-    location,
-    own_options,
-    parsed,
-    plain,
-    unknown,
-    unsupported,
-    wrong,
-    wrong_value,
-)
+from trainmaster.integrations import dialect, submarine_conf
+from trainmaster.integrations.dialect import Option, choice, count, flag, plain, unsupported, wrong_value
 
 WHAT = "Submarine"
 OPTIONS = dict.fromkeys(
@@ -49,8 +29,8 @@ OPTIONS = dict.fromkeys(
         "ps_docker_image", "scheduler_docker_image", "tensorboard_docker_image", "queue", "num_workers", "worker_resources",
         "worker_launch_cmd", "num_ps", "ps_resources", "ps_launch_cmd", "num_schedulers", "scheduler_resources", "scheduler_launch_cmd",
         "tensorboard_resources", "env", "quicklink", "localization", "mount", "keytab", "principal", "conf",
-    ), VALUE,
-) | dict.fromkeys(("tensorboard", "distribute_keytab", "verbose", "wait_job_finish", "insecure"), FLAG)  # fmt: skip
+    ), dialect.VALUE,
+) | dict.fromkeys(("tensorboard", "distribute_keytab", "verbose", "wait_job_finish", "insecure"), dialect.FLAG)  # fmt: skip
 REPEATED = ("env", "quicklink", "localization", "mount", "conf")
 # The keys of the YAML file, and the equivalent flag. `*`: one for each entry; a role's own are kept apart.
 KEYS = {
@@ -84,34 +64,34 @@ _LINK = re.compile(
 )
 
 
-def translated(words: Sequence[str], engine: str = ENGINE) -> Translation | Verb:
+def translated(words: Sequence[str], engine: str = dialect.ENGINE) -> dialect.Translation | dialect.Verb:
     """Translate `job run`, `job show` or `job kill`. Raises BadInput, naming flag or line, for an option that is impossible here."""
     if words and os.path.basename(words[0]) in LAUNCHERS and "job" in words:  # `yarn jar FILE` or `java ... CLASS`
         words = words[words.index("job") :]
     words = submarine_conf.joined(words)
     if not words or HELP.intersection(words[:3]):
-        return Verb("help")
-    leading, words = parsed(words, {}, WHAT)
+        return dialect.Verb("help")
+    leading, words = dialect.parsed(words, {}, WHAT)
     verb, rest = " ".join(words[:2]), words[2:]
     if verb in ("job show", "job kill"):
-        flags, extra = parsed(rest, {"name": VALUE}, WHAT)
-        if own_options(flags, engine).help:
-            return Verb("help")
+        flags, extra = dialect.parsed(rest, {"name": dialect.VALUE}, WHAT)
+        if dialect.own_options(flags, engine).help:
+            return dialect.Verb("help")
         names = [option.text for name, option in flags if name == "name"]
         if not names or extra:
             raise BadInput(f"{verb} has no --name", mend=f"write {verb} --name JOB", anchor="wrong-value")
-        return Verb(words[1], names[-1])
+        return dialect.Verb(words[1], names[-1])
     if verb != "job run":
         message = f"{WHAT} has job run, job show and job kill, not {verb!r}"
         raise BadInput(message, mend="write tm submit --submarine job run ...", anchor="dialect")
-    flags, extra = parsed(rest, OPTIONS, WHAT)
+    flags, extra = dialect.parsed(rest, OPTIONS, WHAT)
     flags = leading + flags
     if extra:
         mend = "quote what belongs to a flag: --worker_launch_cmd 'python train.py'"
         raise BadInput(f"{extra[0]!r} belongs to no flag", mend=mend, anchor="wrong-value")
-    options = own_options(flags, engine)
+    options = dialect.own_options(flags, engine)
     if options.help:
-        return Verb("help")
+        return dialect.Verb("help")
     builder = _Builder(_table(flags), options.engine)
     builder.translate()
     stays = "wait_job_finish" in builder.single and flag(builder.single["wait_job_finish"])
@@ -153,7 +133,7 @@ def _walk(data: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[Any, 
         if known in KEYS:
             yield from _entries(KEYS[known], value, origin)
         elif not any(key_path.startswith(f"{known}.") for key_path in KEYS):
-            raise unknown(known, list(KEYS), f"the file of {WHAT}, at {origin},")
+            raise dialect.unknown(known, list(KEYS), f"the file of {WHAT}, at {origin},")
         elif value is not None and not isinstance(value, Mapping):
             raise BadInput(f"{known} is not a section", place=origin, mend="write keys below it", anchor="dialect")
         elif value is not None:
@@ -181,7 +161,7 @@ class _Builder:
         self.single = {name: option for name, _, option in rows if name not in REPEATED}
         self.repeated = [row for row in rows if row[0] in REPEATED]  # name, the one role that it is for, option
         self.is_tony = any(option.origin.startswith("flag --conf tony.") for _, option in table)
-        self.draft = Draft()
+        self.draft = dialect.Draft()
         self.set = self.draft.set_key
         self.always = Option("", f"{WHAT}'s way", False)
         self.workers = self._number("num_workers", 1)
@@ -193,7 +173,7 @@ class _Builder:
         self.framework = self._framework()
         if (name := self.single.get("name")) is None or not name.text.strip():
             raise BadInput("the job has no name", mend="add --name NAME", anchor="missing-key")
-        self.name = job_name(name)
+        self.name = dialect.job_name(name)
 
     def translate(self) -> None:
         self._check()
@@ -311,11 +291,11 @@ class _Builder:
         """Return a path as the program gets it."""
         if name not in self.single or not (text := self.single[name].text):
             return otherwise
-        return location(text, self.engine, "") if text.startswith("hdfs://default/") else text
+        return dialect.location(text, self.engine, "") if text.startswith("hdfs://default/") else text
 
     def _checkpoints(self) -> str:
         """Return the directory for checkpoints, by default one of the user's on the cluster. A lone TensorBoard shows all jobs' there."""
-        jobs = location("submarine/jobs", self.engine, login_name())
+        jobs = dialect.location("submarine/jobs", self.engine, login_name())
         root = str(Path(jobs).absolute()) if registry.is_on_this_machine(self.engine) else jobs
         return self._path("checkpoint_path", f"{root}/{self.name}/checkpoint_path" if self.workers else root)
 
@@ -417,11 +397,11 @@ class _Builder:
         """Bring a file or a directory to every task, under the name `target` in its working directory."""
         name = os.path.basename(remote.rstrip("/")) if target in (".", "") else target
         if BASED_REMOTE.match(remote):
-            self._remote(location(remote, self.engine, ""), name, option, roles)
+            self._remote(dialect.location(remote, self.engine, ""), name, option, roles)
             return
         path = remote.removeprefix("file://")
         if not os.path.exists(path):
-            raise wrong(option, f"{path} does not exist", "name a file or directory, or a URL", "no-file")
+            raise dialect.wrong(option, f"{path} does not exist", "name a file or directory, or a URL", "no-file")
         files = [*self.draft.strong[0].get("files", ()), f"{path.rstrip('/')}#{name}"]
         self.set("files", files, option)
 
@@ -460,7 +440,7 @@ class _Builder:
         if not is_archive:
             self._localize(path, name, option, roles)
             return
-        url = location(path, self.engine, "") if BASED_REMOTE.match(path) else path
+        url = dialect.location(path, self.engine, "") if BASED_REMOTE.match(path) else path
         self.set("archives", [*self.draft.strong[0].get("archives", ()), f"{url}#{name}"], option)
 
     _SETTERS: Mapping[str, Callable[[_Builder, Option, Sequence[str]], None]] = {

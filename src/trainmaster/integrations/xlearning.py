@@ -22,25 +22,9 @@ from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines.registry import is_on_this_machine
 from trainmaster.frameworks.xlearning import CLUSTER
 from trainmaster.host.machine import login_name
+from trainmaster.integrations import dialect
 from trainmaster.integrations import xlearning_conf as conf
-from trainmaster.integrations.dialect import (
-    ENGINE,
-    VALUE,
-    Draft,
-    Option,
-    Translation,
-    Verb,
-    choice,
-    count,
-    flag,
-    location,
-    own_options,
-    parsed,
-    plain,
-    unsupported,
-    wrong,
-    wrong_value,
-)  # fmt: skip
+from trainmaster.integrations.dialect import Option, choice, count, flag, plain, unsupported, wrong_value
 from trainmaster.integrations.xlearning_conf import OPTIONS, WHAT, duration, fraction, memory, milliseconds
 
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
@@ -84,14 +68,14 @@ READ: tuple[tuple[str, str, Callable[[Option], Any]], ...] = (
 
 
 def translated(
-    words: Sequence[str], engine: str = ENGINE, environ: Mapping[str, str] = os.environ
-) -> Translation | Verb:
+    words: Sequence[str], engine: str = dialect.ENGINE, environ: Mapping[str, str] = os.environ
+) -> dialect.Translation | dialect.Verb:
     """Return the job that the words describe. Raises BadInput, naming the flag, for an option that is impossible here."""
-    flags, command = parsed(words, {**OPTIONS, **dict.fromkeys(conf.SHORT, VALUE)}, WHAT)
+    flags, command = dialect.parsed(words, {**OPTIONS, **dict.fromkeys(conf.SHORT, dialect.VALUE)}, WHAT)
     flags = [(conf.SHORT.get(name, name), setting) for name, setting in flags]
-    options = own_options(flags, engine)
+    options = dialect.own_options(flags, engine)
     if options.help:
-        return Verb("help")
+        return dialect.Verb("help")
     if (version := dict(flags).get("version")) is not None:
         raise unsupported(version, "a version of XLearning", "tm --version shows ours")
     repeated: dict[str, list[Option]] = {name: [] for name in conf.REPEATED}
@@ -110,7 +94,7 @@ class _Builder:
         self, table: Mapping[str, Option], repeated: Mapping[str, list[Option]], words: Sequence[str], engine: str
     ) -> None:
         self.table, self.repeated, self.engine = table, repeated, engine
-        self.draft = Draft()
+        self.draft = dialect.Draft()
         self.set = self.draft.set_key
         self.always = Option("", "XLearning's way", False)
         self.user = login_name()
@@ -185,7 +169,7 @@ class _Builder:
             self.draft.remark(f"isRenameInputFile: nothing to do here; {note}")
         kind = self.table.get("container.type")
         if kind is not None and choice(kind, {"yarn": False, "docker": True}) and "docker.image" not in self.table:
-            raise wrong(kind, "a docker container has no image", "add --docker-image IMAGE")
+            raise dialect.wrong(kind, "a docker container has no image", "add --docker-image IMAGE")
 
     def _names(self) -> None:
         table = self.table
@@ -229,7 +213,7 @@ class _Builder:
         if evaluator and not (distributed and workers > 1):
             message = "an evaluator needs a distributed TensorFlow job of at least 2 workers"
             mend = "add --ps-num 1, and --worker-num 2 or more; the last worker becomes the evaluator"
-            raise wrong(table["tf.evaluator"], message, mend)
+            raise dialect.wrong(table["tf.evaluator"], message, mend)
         workers -= evaluator
         has_chief = self._chief()
         is_lone = workers == 1
@@ -343,7 +327,7 @@ class _Builder:
         return f"{place}#{name or os.path.basename(path)}"
 
     def _remote(self, path: str) -> str:
-        return location(path, self.engine, self.user)
+        return dialect.location(path, self.engine, self.user)
 
     def _surroundings(self, roles: Sequence[str]) -> None:
         """Set the variables and nodes of the roles."""

@@ -42,15 +42,8 @@ from .errors import BadModel, did_you_mean
 
 MODEL = "custom_model"
 # Part -> the name in the file where the user gives none.
-DEFAULT_NAMES = {
-    "loss": "loss",
-    "optimizer": "optimizer",
-    "feed": "feed",
-    "eval_metrics_fn": "eval_metrics_fn",
-    "callbacks": "callbacks",
-    "custom_data_reader": "custom_data_reader",
-    "prediction_outputs_processor": "PredictionOutputsProcessor",
-}
+_PARTS = ("loss", "optimizer", "feed", "eval_metrics_fn", "callbacks", "custom_data_reader")
+DEFAULT_NAMES = {**{part: part for part in _PARTS}, "prediction_outputs_processor": "PredictionOutputsProcessor"}
 OLDER_NAMES = {"feed": "dataset_fn"}
 # Task -> the parts that it needs.
 NEEDED = {
@@ -70,10 +63,9 @@ _CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 _MODEL_CLASSES = {("keras", "Model"), ("tf_keras", "Model"), ("tensorflow", "Model"), ("torch", "Module")}
 ANY = "*"  # a name for all that a file may have besides those that are written in it
-_NAMES_BY_RUNNING = ("globals", "vars", "setattr", "exec")  # functions that can give a module names which are not written
-_THEIR_NAMES = os.path.join(
-    os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias"
-)  # packages named as ElasticDL's
+_NAMES_BY_RUNNING = ("globals", "vars", "setattr", "exec")  # functions that can give a module any names
+# The packages that are named as ElasticDL's.
+_THEIR_NAMES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias")
 _LAST_FRAMES = 3  # of a traceback, that an error shows
 
 

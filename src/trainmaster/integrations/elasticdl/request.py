@@ -12,18 +12,8 @@ from typing import Any
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import parse_seconds
 from trainmaster.engines import registry
-from trainmaster.integrations.dialect import (
-    Draft,
-    Option,
-    OwnOptions,
-    Place,
-    choice,
-    count,
-    job_name,
-    plain,
-    wrong,
-    wrong_value,
-)
+from trainmaster.integrations import dialect
+from trainmaster.integrations.dialect import Option, Place, choice, count, wrong_value
 from trainmaster.integrations.elasticdl import values
 from trainmaster.integrations.elasticdl.flags import BY_NAME
 from trainmaster.zoo.flags import ALLREDUCE, BOOL, EVALUATE, PARAMETER_SERVER, SINGLE, STRATEGIES, TRAIN
@@ -39,9 +29,9 @@ class Request:
     `sizes`: of each role of programs, the option that says its number of tasks.
     """
 
-    def __init__(self, verb: str, words: Words, options: OwnOptions, is_theirs: bool) -> None:
+    def __init__(self, verb: str, words: Words, options: dialect.OwnOptions, is_theirs: bool) -> None:
         self.verb, self.words, self.options, self.is_theirs = verb, words, options, is_theirs
-        self.engine, self.draft = options.engine, Draft()
+        self.engine, self.draft = options.engine, dialect.Draft()
         self.always = Option("", "ElasticDL's way", False)
         self.is_here = registry.is_on_this_machine(self.engine)
         self.in_pods = registry.engine(self.engine).capabilities.mounts
@@ -60,9 +50,11 @@ class Request:
         self.former: str | None = (
             None  # what servers begin from of `--checkpoint_dir_for_init`; None: nobody has looked
         )
-        self.name = plain(self.text("job_name") or self.text("model_def").rpartition(".")[0].rpartition(".")[2], verb)
+        self.name = dialect.plain(
+            self.text("job_name") or self.text("model_def").rpartition(".")[0].rpartition(".")[2], verb
+        )
         if self.has("job_name"):
-            self.set("name", job_name(words["job_name"]), words["job_name"])
+            self.set("name", dialect.job_name(words["job_name"]), words["job_name"])
 
     @property
     def roles(self) -> list[str]:
@@ -94,7 +86,7 @@ class Request:
         self.draft.remark(text)
 
     def refused(self, name: str, message: str, mend: str) -> BadInput:
-        return wrong(self.option(name), message, mend)
+        return dialect.wrong(self.option(name), message, mend)
 
     def _check_values(self) -> None:
         """Refuse values of another form than their flags'. A program's parser would refuse them only where the job runs."""

@@ -10,7 +10,7 @@ import numpy
 
 from ...ps.specification import TableSpec
 from ...runtime.elastic.keras_in_use import ROWS, is_functional, keras, path_of, values_of
-from ..embeddings import files
+from ..embeddings import contents
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
 from ..embeddings.keras_layer import Embedding, Moved, take, zeros
@@ -232,7 +232,7 @@ def read_unbounded(model: Any, directory: str) -> None:
     """Give the layers without an input_dim the rows in files of an exported model. Raises BadModel."""
     for layer in own_layers(model):
         if layer.input_dim is None:
-            layer.own.load(*files.read(directory, layer.name))
+            layer.own.load(*contents.read_unbounded(directory, layer.name))
 
 
 def load_beside_tables(model: Any, path: str) -> FirstRows:
