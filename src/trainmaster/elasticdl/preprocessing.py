@@ -31,6 +31,7 @@ from typing import Any
 import numpy
 
 from ..runtime.elastic.keras_in_use import IS_KERAS_2, dtype_name, keras, values_of
+from ..zoo.embeddings.keras_layer import combined
 from ..zoo.embeddings.lookups import COMBINERS
 from . import fingerprints
 
@@ -478,12 +479,7 @@ class SparseEmbedding(_Layer):
         ids = keras.ops.cast(ids, "int64")
         is_id = ids > 0
         rows = keras.ops.take(self.embeddings, keras.ops.where(is_id, ids, keras.ops.zeros_like(ids)), axis=0)
-        weights = keras.ops.cast(is_id, rows.dtype)
-        total = keras.ops.sum(rows * keras.ops.expand_dims(weights, -1), axis=-2)
-        if self.combiner == "sum":
-            return total
-        count = keras.ops.expand_dims(keras.ops.maximum(keras.ops.sum(weights, axis=-1), 1), -1)
-        return total / (count if self.combiner == "mean" else keras.ops.sqrt(count))
+        return combined(rows, is_id, self.combiner)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         _check_numbers(self, inputs)

@@ -320,15 +320,10 @@ def plain(text: str, otherwise: str) -> str:
 
 def own_options(options: Sequence[tuple[str, Option]], engine: str) -> OwnOptions:
     """Return our own options among all; `engine` where none of them names one."""
-    by_name: dict[str, list[Option]] = {name: [] for name in OURS}
-    for name, option in options:
-        if name in OURS:
-            by_name[name].append(option)
-    last = {name: repeats[-1].text for name, repeats in by_name.items() if repeats}
-    return OwnOptions(
-        last.get("engine", engine), "dry-run" in last, "json" in last, last.get("idempotency-key", ""), tuple(by_name["set"]),
-        "help" in last or "h" in last,
-    )  # fmt: skip
+    last = {name: option.text for name, option in options}
+    sets = tuple(option for name, option in options if name == "set")
+    key, is_help = last.get("idempotency-key", ""), "help" in last or "h" in last
+    return OwnOptions(last.get("engine", engine), "dry-run" in last, "json" in last, key, sets, is_help)
 
 
 def checked(translation: Translation) -> tuple[dict[str, Any], list[str]]:

@@ -142,10 +142,12 @@ def site(environ: Mapping[str, str] = os.environ) -> dict[str, Option]:
     from trainmaster.hadoop.errors import ConfError
     from trainmaster.hadoop.sitefile import read
 
-    homes = [f"{environ[home]}/conf" for home in ("XLEARNING_HOME", "HBOX_HOME") if environ.get(home)]
-    folders = [environ[name] for name in ("XLEARNING_CONF_DIR", "HBOX_CONF_DIR") if environ.get(name)]
-    folders += homes + [environ[name] for name in ("HADOOP_CONF_DIR",) if environ.get(name)]
-    paths = [Path(folder, name) for folder in folders for name in ("xlearning-site.xml", "hbox-site.xml")]
+    places = [(f"{system}_CONF_DIR", "") for system in ("XLEARNING", "HBOX")]
+    places += [("XLEARNING_HOME", "conf"), ("HBOX_HOME", "conf"), ("HADOOP_CONF_DIR", "")]
+    names = ("xlearning-site.xml", "hbox-site.xml")
+    paths = [
+        Path(environ[variable], below, name) for variable, below in places if environ.get(variable) for name in names
+    ]
     path = next((path for path in paths if path.is_file()), None)
     table: dict[str, Option] = {}
     try:

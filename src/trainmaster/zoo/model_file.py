@@ -267,7 +267,9 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
             place=path,
             mend="give the model file another name",
         )
-    _extend_path(zoo, path)
+    folders = [os.path.abspath(zoo), os.path.dirname(os.path.abspath(zoo))]
+    sys.path[:0] = [place for place in (_THEIR_NAMES, os.path.dirname(os.path.abspath(path))) if place not in sys.path]
+    sys.path += [place for place in folders if place not in sys.path]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -282,18 +284,17 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
     return module
 
 
-def _extend_path(zoo: str, path: str) -> None:
-    zoo, folder = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
-    sys.path[:0] = [place for place in (_THEIR_NAMES, folder) if place not in sys.path]
-    sys.path += [place for place in (zoo, os.path.dirname(zoo)) if place not in sys.path]
-
-
 def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
     if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
         line = f", line {error.lineno}" if error.lineno else ""
         text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
         return BadModel(f"{error.filename} is not valid Python: {error.msg}", place=f"{error.filename}{line}{text}")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_within(zoo, frame.filename)]
+    root = os.path.join(os.path.realpath(zoo), "")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.realpath(frame.filename).startswith(root)
+    ]
     lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_LAST_FRAMES:]]
     mend = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -303,11 +304,8 @@ def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
     elif isinstance(error, SystemExit):
         mend = 'a model file is imported: put what it does as a program below if __name__ == "__main__":'
     text = f": {error}" if str(error) else ""
-    return BadModel(
-        f"{path} raised {type(error).__name__}{text} while it was imported",
-        place="\n  ".join(lines) or path,
-        mend=mend,
-    )
+    message = f"{path} raised {type(error).__name__}{text} while it was imported"
+    return BadModel(message, place="\n  ".join(lines) or path, mend=mend)
 
 
 def keras_2_mend() -> str:
@@ -316,11 +314,6 @@ def keras_2_mend() -> str:
     if not version.startswith("3"):
         return ""
     return "if the file was written for Keras 2, install tf_keras and set TF_USE_LEGACY_KERAS=1 (--envs TF_USE_LEGACY_KERAS=1)"
-
-
-def _is_within(zoo: str, path: str) -> bool:
-    root = os.path.join(os.path.realpath(zoo), "")
-    return os.path.realpath(path).startswith(root)
 
 
 # -- what it holds --

@@ -23,11 +23,8 @@ ALIAS = "TRAINMASTER_ALIAS"  # see `agent.attempt.environ`
 _MOST_SERVERS = 16  # to which `tm scale` may take the parameter servers, where the job begins with fewer
 _MOVED_WITHIN = "5m"  # for a server that ends, to give its rows to the others; at the job's end none is needed
 _PACKAGES = ("elasticai_api", "elasticdl", "elasticdl_preprocessing")  # ElasticDL's own, for which programs have ours
-_OWN = (
-    "model_zoo",
-    "distribution_strategy",
-    "checkpoint_dir_for_init",
-)  # flags that `_zoo_command` writes in another way
+# Flags that `_zoo_command` writes in another way.
+_OWN = ("model_zoo", "distribution_strategy", "checkpoint_dir_for_init")
 
 
 def set_programs(job: Request) -> None:
