@@ -79,10 +79,8 @@ class _Layer(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as keras
         """Return the arguments of the constructor as JSON can hold them."""
         settings = {name: getattr(self, name) for name in self._arguments}
         # Keras keeps an attribute that is a list as a list of its own class.
-        return {
-            **super().get_config(),
-            **{name: list(value) if isinstance(value, list) else value for name, value in settings.items()},
-        }
+        plain = {name: list(value) if isinstance(value, list) else value for name, value in settings.items()}
+        return {**super().get_config(), **plain}
 
 
 class _Map(_Layer):

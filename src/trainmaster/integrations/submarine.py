@@ -169,7 +169,7 @@ class _Builder:
         self.board = "tensorboard" in self.single and flag(self.single["tensorboard"])
         if self.board and not any(name.startswith(("num_worker", "worker_")) for name in self.single):
             self.workers = 0  # TensorBoard as a service
-        self.input_path = self.single["input_path"].text if "input_path" in self.single else ""
+        self.input_path = self._text("input_path")
         self.framework = self._framework()
         if (name := self.single.get("name")) is None or not name.text.strip():
             raise BadInput("the job has no name", mend="add --name NAME", anchor="missing-key")
@@ -198,7 +198,7 @@ class _Builder:
         self.draft.set_texts({"engines.yarn.queue": single.get("queue")})
         self._keytab()
         for key in ("input_path", "checkpoint_path", "saved_model_path", "job_type"):
-            if key in single and single[key].text:
+            if self._text(key):
                 self.set(("annotations", f"submarine.{key}"), single[key].text, single[key])
         for key, why in IDLE.items():
             if key in single:
@@ -208,6 +208,9 @@ class _Builder:
 
     def _number(self, name: str, otherwise: int) -> int:
         return count(self.single[name]) if name in self.single else otherwise
+
+    def _text(self, name: str) -> str:
+        return self.single[name].text if name in self.single else ""
 
     def _framework(self) -> str:
         option = self.single.get("framework", Option("tensorflow", "the default"))
@@ -225,11 +228,7 @@ class _Builder:
             if key in single and single[key].text != "0":
                 raise unsupported(single[key], "a scheduler, which is mxnet's,", "leave it out")
         no_ps = ("ps_launch_cmd", "num_ps", "ps_resources")
-        commands = [
-            key
-            for key in ("worker_launch_cmd", "ps_launch_cmd")
-            if key in single and "%input_path%" in single[key].text
-        ]
+        commands = [key for key in ("worker_launch_cmd", "ps_launch_cmd") if "%input_path%" in self._text(key)]
         is_torch, has_ps = self.framework == "pytorch", self.ps or "ps_launch_cmd" in single or "ps_resources" in single
         for is_wrong, names, why, mend in (
             (is_torch and has_ps, no_ps, "PyTorch has no ps", "leave it out"),

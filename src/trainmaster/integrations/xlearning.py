@@ -298,11 +298,8 @@ class _Builder:
                 self.exports.append(f"export {variable}={_before(variable)}{shlex.quote(table[key].text)}")
         if jars:
             names = ":".join(shlex.quote(jar.rpartition("#")[2].rpartition("/")[2]) for jar in jars)
-            paths = (
-                f'{names}"${{CLASSPATH:+:$CLASSPATH}}"'
-                if self._flag("user.classpath.first")
-                else _before("CLASSPATH") + names
-            )
+            is_first = self._flag("user.classpath.first")
+            paths = f'{names}"${{CLASSPATH:+:$CLASSPATH}}"' if is_first else _before("CLASSPATH") + names
             self.exports.append(f"export CLASSPATH={paths}")
 
     def _cached(self, entry: str) -> str:
@@ -509,14 +506,9 @@ class _Builder:
         self.set(f"roles.{task.partition(':')[0]}.ports", ["board"], self.always)
         self.set(("links", self._board_name()), f"{task}:board/", enabled)
         if (history := table.get("tf.board.history.dir")) is not None and history.strong:
-            output = {
-                "url": self._remote(history.text).rstrip("/"),
-                "from": task,
-                "local": logs.text.removeprefix("./"),
-            }
-            self.draft.set_keys(
-                "outputs.board", {**output, "layout": "flat", "overwrite": True, "required": "none"}, history
-            )
+            url, local = self._remote(history.text).rstrip("/"), logs.text.removeprefix("./")
+            output = {"url": url, "from": task, "local": local, "layout": "flat", "overwrite": True, "required": "none"}
+            self.draft.set_keys("outputs.board", output, history)
 
     def _board_enabled(self) -> Option:
         """Return whether there is a board. By default the words of XLearning 1, whose command is --launch-cmd, have one; Hbox's have none.

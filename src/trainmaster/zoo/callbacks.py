@@ -103,11 +103,8 @@ class Callbacks:
         """Return what a checkpoint must have of each callback: its numbers that have changed."""
         state = []
         for callback, first in zip(self._callbacks, self._first, strict=True):
-            changed = {
-                name: value
-                for name, value in _numbers_of(callback).items()
-                if first.get(name) != value or name not in first
-            }
+            present = _numbers_of(callback).items()
+            changed = {name: value for name, value in present if name not in first or first[name] != value}
             state.append({"name": type(callback).__name__, "numbers": changed})
         return state
 

@@ -150,22 +150,20 @@ def check_params(model_file: ModelFile, params: Mapping[str, Any]) -> None:
 
 def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     """Return the path of a definition's file, the name of its module and the name in it."""
+    place, form = f"model_zoo: {zoo}", "from the directory of the zoo on"
     if not os.path.isdir(zoo):
         reason = "is not a directory" if os.path.exists(zoo) else "does not exist"
         folder, file = os.path.split(zoo)
         is_file = os.path.isfile(zoo) and file.endswith(".py")
         mend = f"give the directory of the model file{f': {folder or os.curdir}' if is_file else 's'}"
-        raise BadModel(f"the model zoo {reason}: {zoo}", place=f"model_zoo: {zoo}", mend=mend)
+        raise BadModel(f"the model zoo {reason}: {zoo}", place=place, mend=mend)
     names = definition.split(".")
     if os.sep in definition or definition.startswith("."):
-        raise BadModel(
-            f"{flag} leads outside of the model zoo: {definition}",
-            place=f"model_zoo: {zoo}",
-            mend="write dir.module.function, from the directory of the zoo on",
-        )
+        mend = f"write dir.module.function, {form}"
+        raise BadModel(f"{flag} leads outside of the model zoo: {definition}", place=place, mend=mend)
     if len(names) < 2 or not all(name.isidentifier() for name in names):
-        mend = "write dir.module.function_or_class, from the directory of the zoo on"
-        raise BadModel(f"{flag} names no function of a file: {definition}", place=f"model_zoo: {zoo}", mend=mend)
+        mend = f"write dir.module.function_or_class, {form}"
+        raise BadModel(f"{flag} names no function of a file: {definition}", place=place, mend=mend)
     *folders, stem, symbol = names
     path = zoo
     for at in range(len(folders)):
@@ -173,11 +171,8 @@ def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     path = _entry(path, names, len(folders), ".py", flag)
     root, target = os.path.realpath(zoo), os.path.realpath(path)
     if os.path.commonpath([root, target]) != root:
-        raise BadModel(
-            f"{flag} leads outside of the model zoo: {definition} is a link to {target}",
-            place=f"model_zoo: {zoo}",
-            mend="copy the file into the zoo",
-        )
+        fault = f"{flag} leads outside of the model zoo: {definition} is a link to {target}"
+        raise BadModel(fault, place=place, mend="copy the file into the zoo")
     return path, ".".join([*folders, stem]), symbol
 
 
@@ -262,11 +257,8 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
     if present is not None and os.path.realpath(getattr(present, "__file__", None) or "") == target:
         return present
     if present is not None:
-        raise BadModel(
-            f"the module {name} is loaded already, from {getattr(present, '__file__', None) or 'the interpreter'}",
-            place=path,
-            mend="give the model file another name",
-        )
+        fault = f"the module {name} is loaded already, from {getattr(present, '__file__', None) or 'the interpreter'}"
+        raise BadModel(fault, place=path, mend="give the model file another name")
     folders = [os.path.abspath(zoo), os.path.dirname(os.path.abspath(zoo))]
     sys.path[:0] = [place for place in (_THEIR_NAMES, os.path.dirname(os.path.abspath(path))) if place not in sys.path]
     sys.path += [place for place in folders if place not in sys.path]
@@ -290,11 +282,8 @@ def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
         text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
         return BadModel(f"{error.filename} is not valid Python: {error.msg}", place=f"{error.filename}{line}{text}")
     root = os.path.join(os.path.realpath(zoo), "")
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if os.path.realpath(frame.filename).startswith(root)
-    ]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if os.path.realpath(frame.filename).startswith(root)]
     lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_LAST_FRAMES:]]
     mend = ""
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -45,13 +45,8 @@ def _remark(job: Request) -> None:
     }
     written = [name for name in job.words if job.has(name)]
     for name in written:
-        text = (
-            BY_NAME[name].doc
-            if BY_NAME[name].section == SILENT
-            else ""
-            if job.is_own_program
-            else of_model_files.get(name, "")
-        )
+        text = "" if job.is_own_program else of_model_files.get(name, "")
+        text = BY_NAME[name].doc if BY_NAME[name].section == SILENT else text
         if text:
             job.remark(f"--{name}: nothing to do; {text}")
     for name in written:
@@ -60,10 +55,7 @@ def _remark(job: Request) -> None:
         if is_of_role and role not in job.roles:
             job.remark(f"--{name}: nothing to do; the job has no {role}")
     shared = ("model_zoo", "distribution_strategy", "num_epochs")
-    unread = [
-        f"--{name}"
-        for name in BY_NAME
-        if name in written and name in TO_WORKER and name not in shared and not name.endswith("_data")
-    ]
+    of_worker = [name for name in BY_NAME if name in TO_WORKER and name not in shared and not name.endswith("_data")]
+    unread = [f"--{name}" for name in of_worker if name in written]
     if job.is_own_program and unread:
         job.remark(f"{', '.join(unread)}: nothing to do; the program of --job_command has flags of its own")

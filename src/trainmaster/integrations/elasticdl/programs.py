@@ -69,15 +69,8 @@ def _zoo_command(job: Request, role: str) -> tuple[Any, ...]:
     """Return a command of ours and the flags that made it."""
     if role == "ps":  # the workers tell it how updates are applied
         job.set("roles.ps.ports", ["ps"])
-        place = former_servers(job)
-        return [
-            "python",
-            "-m",
-            "trainmaster.ps",
-            "--servers",
-            job.servers.text,
-            *(["--init", place] if place else []),
-        ], job.servers
+        begin = ["--init", place] if (place := former_servers(job)) else []
+        return ["python", "-m", "trainmaster.ps", "--servers", job.servers.text, *begin], job.servers
     for name, mend in (("model_zoo", "--model_zoo DIR"), ("model_def", "--model_def DIR.MODULE.NAME")):
         if not job.has(name):
             raise BadInput(f"there is no --{name}", mend=f"add {mend}, or --job_command COMMAND", anchor="missing-key")

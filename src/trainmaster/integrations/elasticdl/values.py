@@ -17,13 +17,7 @@ _AMOUNT = re.compile(r"(\d{1,12})([KMGTP]i?)")
 _CPU = re.compile(r"(\d{1,6}(?:\.\d+)?)|(\d{1,9})m")
 _GPU = "nvidia.com/gpu"
 _DISK = ("disk", "ephemeral-storage")
-_VOLUME = {
-    "claim_name": "claim",
-    "host_path": "host_path",
-    "mount_path": "path",
-    "sub_path": "sub_path",
-    "type": "type",
-}
+_VOLUME = {name: name for name in ("host_path", "sub_path", "type")} | {"claim_name": "claim", "mount_path": "path"}
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _SPECS = {"pod_spec": "", "master_pod_spec": "master", "ps_pod_spec": "ps", "worker_pod_spec": "worker"}
 SERVICE = "service_spec"

@@ -27,14 +27,7 @@ from ... import runtime
 from ..errors import BadModel, did_you_mean
 from ..modes import Metadata
 
-_READERS = {
-    "csv": "csv",
-    "text": "lines",
-    "recordio": "recordio",
-    "tfrecord": "tfrecord",
-    "jsonl": "jsonl",
-    "parquet": "auto",
-}
+_READERS = {name: name for name in ("csv", "recordio", "tfrecord", "jsonl")} | {"text": "lines", "parquet": "auto"}
 # Kind of shard -> what it is cut by, unless by bytes.
 _UNITS = {"custom": "record", "rows": "row group", "table": "key"}
 _LONGEST_FIELD = 2**30  # characters of a field of CSV; Python refuses more than 128 KiB by default

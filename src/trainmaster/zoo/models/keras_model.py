@@ -180,11 +180,8 @@ class KerasModel:
 
             return looking_call
 
-        layers = [
-            layer
-            for layer in self.model._flatten_layers(include_self=False, recursive=True)
-            if isinstance(layer, keras.layers.Embedding)
-        ]
+        members = self.model._flatten_layers(include_self=False, recursive=True)
+        layers = [layer for layer in members if isinstance(layer, keras.layers.Embedding)]
         calls = [layer.call for layer in layers]
         try:
             for layer, call in zip(layers, calls, strict=True):

@@ -24,17 +24,9 @@ _OF_KERAS: dict[str, tuple[str, dict[str, str]]] = {
 def of_keras(optimizer: Any, rate: float) -> tuple[dict[str, Any], float | None]:
     """Return the optimizer as servers have it, and the largest norm of all gradients together. Raises BadModel."""
     kind, config = type(optimizer).__name__, optimizer.get_config()
-    unknown = (
-        "clipnorm",
-        "clipvalue",
-        "use_ema",
-        "loss_scale_factor",
-        "gradient_accumulation_steps",
-        "amsgrad",
-        "centered",
-    )
+    unknown = ["clipnorm", "clipvalue", "use_ema", "loss_scale_factor", "gradient_accumulation_steps"]
     mend = "clip by global_clipnorm" if config.get("clipnorm") or config.get("clipvalue") else "leave that out"
-    _refuse_all(kind, {name: config.get(name) for name in unknown}, mend)
+    _refuse_all(kind, {name: config.get(name) for name in (*unknown, "amsgrad", "centered")}, mend)
     if kind not in _OF_KERAS:
         raise BadModel(f"parameter servers have no optimizer {kind}", mend=_MEND)
     name, names = _OF_KERAS[kind]
