@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def serve(table: Mapping[str, str]) -> None:
-    """Have each name of the table import the module that stands beside it. Serving a table again changes nothing."""
+    """Have each name of the table import its module. Serving a table again changes nothing."""
     if not any(isinstance(finder, _Aliases) and finder.table is table for finder in sys.meta_path):
         sys.meta_path.append(_Aliases(table))
 

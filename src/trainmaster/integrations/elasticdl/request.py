@@ -1,4 +1,4 @@
-"""What the words of one ElasticDL command say of the job as a whole, and the job while it is made.
+"""A Request is the words of one ElasticDL command, with what they say of the whole job, and the job under construction.
 
 The strategy and the roles follow from several flags together. `programs`, `inputs`, `results` and `containers` each set their keys of the
 job; all of them read the words here.
