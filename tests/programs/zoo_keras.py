@@ -16,7 +16,7 @@ facts: dict[str, Any] = {"directory": str(directory)}
 
 def run(name: str, task: str, model: str, **flags: Any) -> dict[str, Any]:
     """Run the program with these flags, and note its exit status and what it printed."""
-    from trainmaster.zoo.running import main
+    from trainmaster.zoo.__main__ import main
 
     flags = {"model_zoo": ZOO, "model_def": model, "minibatch_size": 16, **flags}
     out, err = io.StringIO(), io.StringIO()

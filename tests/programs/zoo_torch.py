@@ -19,7 +19,7 @@ MODEL = "models.torch_iris.custom_model"
 
 def run(name: str, task: str, model: str = MODEL, **flags: Any) -> None:
     """Run the program with these flags, and note its exit status and what it printed."""
-    from trainmaster.zoo.running import main
+    from trainmaster.zoo.__main__ import main
 
     flags = {"model_zoo": ZOO, "model_def": model, "minibatch_size": 32, **flags}
     out, err = io.StringIO(), io.StringIO()

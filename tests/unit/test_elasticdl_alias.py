@@ -88,6 +88,32 @@ def test_an_installed_package_comes_after_it(tmp_path: Path, package: str) -> No
     subprocess.run([sys.executable, "-c", program], env=environ, check=True)
 
 
+SPAWNED = """
+import multiprocessing, pickle, sys
+from elasticai_api.common import data_shard_service as own
+from elasticai_api.common.data_shard_service import Shard
+from elasticdl.python.data.reader import data_reader_factory, text_reader
+
+def described(pickled):
+    shard = pickle.loads(pickled)
+    return f"{shard} {type(shard) is Shard} {type(shard).__module__}"
+
+if __name__ == "__main__":
+    assert text_reader.TextDataReader is data_reader_factory.TextDataReader
+    assert own.__name__ == own.__spec__.name == "trainmaster.elasticdl.data_shards"
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(described, [pickle.dumps(Shard("training", 0, 4, []))]))
+"""
+
+
+def test_a_spawned_process_has_the_same_classes(tmp_path: Path) -> None:
+    program = tmp_path / "spawned.py"
+    program.write_text(SPAWNED)
+    environ = {**os.environ, "PYTHONPATH": str(Path(alias.__file__).parent)}
+    result = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True, check=False)
+    assert result.stdout == "<Shard training 0-4> True trainmaster.elasticdl.data_shards\n", result.stderr
+
+
 def test_nothing_of_it_is_on_the_path_by_default() -> None:
     result = subprocess.run([sys.executable, "-c", "import elasticai_api"], capture_output=True, text=True, check=False)
     assert "No module named 'elasticai_api'" in result.stderr

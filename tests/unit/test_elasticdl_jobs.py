@@ -16,7 +16,7 @@ from trainmaster.cli.tm import tm
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.host import machine
-from trainmaster.integrations.dialect import Options, Said, Translation, job_file
+from trainmaster.integrations.dialect import Option, OwnOptions, Translation, job_file
 from trainmaster.integrations.elasticdl import values
 from trainmaster.integrations.elasticdl.flags import ALL, BY_NAME, FLAGS, abbreviated
 from trainmaster.integrations.elasticdl.jobs import translated
@@ -67,8 +67,8 @@ def job(
     """The job of some flags, `--name=value` each, added to those that every job needs."""
     words = [*(BASIC[verb] if basic else []), *flags]
     pairs = [word.removeprefix("--").partition("=") for word in words]
-    said = {name: Said(value, f"flag --{name}") for name, _, value in pairs}
-    return translated(verb, said, Options(engine), is_theirs)
+    said = {name: Option(value, f"flag --{name}") for name, _, value in pairs}
+    return translated(verb, said, OwnOptions(engine), is_theirs)
 
 
 def value(translation: Translation, path: str) -> Any:
@@ -391,8 +391,10 @@ def test_the_number_of_a_reader_s_records_may_be_said(zoo: Path) -> None:
     words = [
         word.removeprefix("--").partition("=") for word in (*BASIC["train"][:2], ALLREDUCE, "--custom_data_reader=Own")
     ]
-    said = {name: Said(value, f"flag --{name}") for name, _, value in words}
-    told = translated("train", said, Options("local", sets=(Said("inputs.training.url=records://70/7", "flag --set"),)))
+    said = {name: Option(value, f"flag --{name}") for name, _, value in words}
+    told = translated(
+        "train", said, OwnOptions("local", sets=(Option("inputs.training.url=records://70/7", "flag --set"),))
+    )
     assert value(told, "inputs.training.url") == "records://70/7"
     assert value(told, "inputs.training.as") == "shards"
 
@@ -510,9 +512,9 @@ def test_names_may_be_shortened_in_an_elasticdl_command_line() -> None:
 
 
 def test_an_image_s_priority_and_pods_are_read_as_they_were() -> None:
-    assert values.priority(Said("high=0.5", "x")) == {"class": "high", "fraction": 0.5, "other": "low"}
-    assert values.priority(Said("low", "x")) == "low"
-    assert values.variables(Said("A=1", "x")) == {"A": "1"}
+    assert values.priority(Option("high=0.5", "x")) == {"class": "high", "fraction": 0.5, "other": "low"}
+    assert values.priority(Option("low", "x")) == "low"
+    assert values.variables(Option("A=1", "x")) == {"A": "1"}
 
 
 # -- the commands --
@@ -596,19 +598,22 @@ def test_formats_are_those_in_which_the_program_reads_files_by_hand() -> None:
     assert "there is no reader of the type Tetx" in refused("--data_reader_params=reader_type=Tetx")
 
 
-def test_flags_of_the_workers_are_those_of_their_program() -> None:
-    """Names, defaults and commands agree with the table of `python -m trainmaster.zoo`; the strategy is always said."""
-    from trainmaster.zoo.flags import FLAGS as OF_PROGRAM
+@pytest.mark.parametrize("verb", ALL)
+def test_the_workers_program_takes_the_flags_that_its_command_has(verb: str) -> None:
+    from trainmaster.zoo.flags import parse
 
-    program = {flag.name: flag for flag in OF_PROGRAM}
-    for flag in FLAGS:
-        if not flag.to_worker or flag.name in ("dataset_fn", "distribution_strategy"):
-            continue
-        theirs = program[flag.name]
-        assert set(flag.verbs) <= set(theirs.tasks), flag.name
-        assert flag.default == ("" if theirs.default is None else str(theirs.default).replace("False", "false")), (
-            flag.name
-        )
+    flags = [
+        f"--{name}={text}"
+        for name, text in TO_WORKER.items()
+        if verb in BY_NAME[name].verbs and name != "custom_data_reader"
+    ]
+    command = value(job(*flags, verb=verb), f"{W}.command")
+    assert command[:4] == ["python", "-m", "trainmaster.zoo", verb]
+    task, values_of_program = parse(command[3:])
+    assert task == verb
+    for name, text in TO_WORKER.items():
+        if verb in BY_NAME[name].verbs and name != "custom_data_reader":
+            assert str(values_of_program[name]).lower() == text.lower(), name
 
 
 def test_every_flag_is_on_the_page_for_those_who_come_from_there() -> None:

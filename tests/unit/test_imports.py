@@ -74,21 +74,9 @@ FOR_A_FRAMEWORK = {
     "elasticdl/torch_controller.py": ["torch"],
     "elasticdl/torch_dataset.py": ["torchvision"],
     "elasticdl/estimator_hooks.py": ["tensorflow"],
-    "elasticdl/alias/elasticai_api/pytorch/controller.py": ["torch"],
-    "elasticdl/alias/elasticai_api/pytorch/dataset.py": ["torchvision"],
-    "elasticdl/alias/elasticai_api/pytorch/DDP_controller.py": ["torch"],
-    "elasticdl/alias/elasticai_api/tensorflow/controller.py": ["keras"],
-    "elasticdl/alias/elasticai_api/tensorflow/optimizer.py": ["keras"],
-    "elasticdl/alias/elasticai_api/tensorflow/hooks.py": ["tensorflow"],
     "elasticdl/feature_columns.py": ["keras", "tensorflow"],
-    "elasticdl/alias/elasticdl_preprocessing/layers.py": ["keras", "tensorflow"],
-    "elasticdl/alias/elasticdl_preprocessing/feature_column/feature_column.py": ["keras", "tensorflow"],
-    "elasticdl/alias/elasticdl/python/elasticdl/feature_column/feature_column.py": ["keras", "tensorflow"],
-    "elasticdl/alias/elasticdl/python/elasticdl/layers/embedding.py": ["keras"],
     "spark/dfutil.py": ["pyspark"],
     "spark/pipeline.py": ["pyspark"],
-    "spark/alias/tensorflowonspark/pipeline.py": ["pyspark"],
-    "spark/alias/tensorflowonspark/dfutil.py": ["pyspark"],
 }
 
 

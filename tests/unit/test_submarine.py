@@ -17,7 +17,7 @@ from trainmaster.cli.tm import tm
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.integrations import submarine
-from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
+from trainmaster.integrations.dialect import Option, Translation, Verb, job_file
 from trainmaster.integrations.submarine import KEYS, OPTIONS, localization, resources
 
 ONE = [
@@ -484,7 +484,7 @@ def test_help_says_how_it_is_called_and_what_flags_take(system: str) -> None:
 @given(st.integers(1, 10**6), st.sampled_from(["G", "g", "M", "m"]), st.integers(0, 99), st.booleans())
 def test_resources_in_their_spellings(memory: int, unit: str, gpus: int, spaced: bool) -> None:
     text = f"memory={memory}{unit},vcores=3,gpu={gpus}"
-    found = resources(Said(text.replace("=", " = ").replace(",", " , ") if spaced else text, "x"))
+    found = resources(Option(text.replace("=", " = ").replace(",", " , ") if spaced else text, "x"))
     assert found == {"memory": f"{memory}{'GiB' if unit in 'Gg' else 'MiB'}", "cores": 3, "gpus": gpus}
 
 
@@ -496,7 +496,7 @@ def test_resources_in_their_spellings(memory: int, unit: str, gpus: int, spaced:
     st.sampled_from([":rw", ""]),
 )
 def test_localizations_in_their_spellings(place: str, path: str, here: str, name: str, mode: str) -> None:
-    assert localization(Said(f"{place}{path}:{here}{name}{mode}", "x")) == (f"{place}{path}", name)
+    assert localization(Option(f"{place}{path}:{here}{name}{mode}", "x")) == (f"{place}{path}", name)
 
 
 # The options of CliConstants, and the keys of the YAML classes, of Submarine 0.2 and 0.3, as far as its parsers read them.

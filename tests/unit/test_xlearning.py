@@ -17,7 +17,7 @@ from trainmaster.cli.remarks import warner
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.integrations import xlearning
-from trainmaster.integrations.dialect import Said, Translation, Verb, job_file
+from trainmaster.integrations.dialect import Option, Translation, Verb, job_file
 from trainmaster.integrations.xlearning_conf import DEFAULTS, FLAGS, OPTIONS, OTHERS, REFUSED, duration, memory
 
 COMMAND = ["python", "demo.py"]
@@ -634,7 +634,7 @@ def test_a_site_file_that_is_wrong_is_named(site: str) -> None:
 
 @given(st.integers(1, 10**6), st.sampled_from(["G", "g", "M", "m", ""]))
 def test_memory_in_its_spellings(number: int, unit: str) -> None:
-    read = job_from({"roles": {"w": {"command": "x", "resources": {"memory": memory(Said(f"{number}{unit}", "x"))}}}})
+    read = job_from({"roles": {"w": {"command": "x", "resources": {"memory": memory(Option(f"{number}{unit}", "x"))}}}})
     assert read.roles["w"].resources.memory == number * 2 ** (30 if unit in ("G", "g") else 20)
 
 
@@ -645,7 +645,7 @@ def test_durations_in_their_spellings(whole: int, part: int, unit: str) -> None:
     if seconds > 100 * 365 * 86400:
         return
     read = job_from(
-        {"timeouts": {"job": duration(Said(text + unit, "x"))}, "roles": {"w": {"command": "x"}}}
+        {"timeouts": {"job": duration(Option(text + unit, "x"))}, "roles": {"w": {"command": "x"}}}
     ).timeouts.job
     assert read is None if not seconds else math.isclose(read or 0.0, seconds)
 
@@ -655,7 +655,7 @@ def test_memory_is_nothing_else(text: str) -> None:
     digits = text.strip().rstrip("GgMm")
     if not (digits.isdigit() and len(text.strip()) - len(digits) <= 1 and int(digits) > 0 and len(digits) < 10):
         with pytest.raises(BadInput):
-            memory(Said(text, "--worker-memory"))
+            memory(Option(text, "--worker-memory"))
 
 
 def test_help_and_what_is_ours() -> None:

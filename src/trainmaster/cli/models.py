@@ -16,7 +16,8 @@ from trainmaster.cli.exits import detach_option, exit_status_option
 from trainmaster.cli.options import completing
 from trainmaster.cli.options.given import engine_option, json_option, print_json, wants_json
 from trainmaster.cli.options.showing import output_choice, output_options
-from trainmaster.integrations.elasticdl.flags import BOOL, BY_NAME, FILE, FLAGS, Flag, abbreviated, of
+from trainmaster.integrations.elasticdl.flags import BY_NAME, FILE, FLAGS, abbreviated, of
+from trainmaster.zoo.flags import BOOL, Flag
 
 THEIRS = "kubernetes"  # ElasticDL's own engine
 _DOCS = {
@@ -139,18 +140,20 @@ def _own_options(engine: str) -> list[Callable[[Any], Any]]:
 
 
 def _run(verb: str, is_theirs: bool, parameters: dict[str, Any]) -> None:
-    from trainmaster.integrations.dialect import Options, Said
+    from trainmaster.integrations.dialect import Option, OwnOptions
     from trainmaster.integrations.elasticdl.jobs import translated
 
     own = {name: parameters.pop(name) for name in ("engine", "sets", "dry_run", "idempotency_key")}
     words = {
-        name: Said(parameters.pop(name), f"flag --{name}") for name in list(BY_NAME) if parameters.get(name) is not None
+        name: Option(parameters.pop(name), f"flag --{name}")
+        for name in list(BY_NAME)
+        if parameters.get(name) is not None
     }
     others = [name for name in words if verb not in BY_NAME[name].verbs]
     if words.get("dataset_fn") and "feed" not in words:
-        words["feed"] = Said(words.pop("dataset_fn").text, "flag --dataset_fn")
-    sets = tuple(Said(text, "flag --set") for text in own["sets"])
-    options = Options(own["engine"], own["dry_run"], wants_json(), own["idempotency_key"], sets)
+        words["feed"] = Option(words.pop("dataset_fn").text, "flag --dataset_fn")
+    sets = tuple(Option(text, "flag --set") for text in own["sets"])
+    options = OwnOptions(own["engine"], own["dry_run"], wants_json(), own["idempotency_key"], sets)
     described_words = {name: word for name, word in words.items() if name not in others}
     translation = translated(verb, described_words, options, is_theirs)
     from trainmaster.cli.remarks import note

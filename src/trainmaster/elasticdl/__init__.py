@@ -2,7 +2,7 @@
 
 This package runs in users' programs. It needs the standard library and NumPy, and its modules for a framework need that framework.
 `preprocessing`: the preprocessing layers, for Keras 3. `fingerprints`: the hash of whole numbers by which these choose a bin.
-`Embedding`: the layer whose rows are on parameter servers, for Keras 3.
+`alias`: the packages under ElasticDL's own names. `Embedding`: the layer whose rows are on parameter servers, for Keras 3.
 """
 
 from __future__ import annotations

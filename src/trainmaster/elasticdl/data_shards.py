@@ -87,7 +87,9 @@ class DataShardService:
         self._place = _place(self._input, num_epochs, dataset_size, size)
         self._dataset_size, self._shard_size, self._epochs = counted(self._place)
         leased = _Leasing(self, shards(self._input, default=self._place, epochs=self._epochs, batch=1)._source())
-        self.idle = _do_nothing  # what to do while this task waits for shards; returns whether it did anything
+        self.idle: Callable[[], bool] = lambda: (
+            False
+        )  # what to do while this task waits for shards; returns whether it did anything
         self._source = PatientSource(leased, lambda: self.idle())
         self._records = 0  # that were fetched
         self.given = 0  # batches of these
@@ -147,12 +149,8 @@ class DataShardService:
         In a job the master keeps this account, and its `checkpoint` goes with it: the text only names the job.
         """
         with self._news:
-            fields: dict[str, Any] = {
-                "job": task().job,
-                "input": self._input,
-                "dataset_size": self._dataset_size,
-                "shard_size": self._shard_size,
-            }
+            fields: dict[str, Any] = {"job": task().job, "input": self._input, "dataset_size": self._dataset_size}
+            fields |= {"shard_size": self._shard_size}
             return json.dumps({**fields, "done": sorted({*self._finished, *self._restored}) if self._is_alone else []})
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
@@ -342,6 +340,10 @@ class RecordIndexService(DataShardService):
         return shard
 
 
+def build_master_client() -> None:
+    """Return nothing: services and controllers take the client of a master, and need none."""
+
+
 def build_data_shard_service(*arguments: Any, **options: Any) -> DataShardService:
     """Return a DataShardService: see there."""
     return DataShardService(*arguments, **options)
@@ -385,10 +387,6 @@ class _Leasing:
 
     def close(self) -> None:
         self._source.close()
-
-
-def _do_nothing() -> bool:
-    return False
 
 
 def _variable(name: str) -> str:

@@ -31,6 +31,8 @@ from typing import Any
 import numpy
 
 from ..runtime.elastic.keras_in_use import IS_KERAS_2, dtype_name, keras, values_of
+from ..zoo.embeddings.keras_layer import combined
+from ..zoo.embeddings.lookups import COMBINERS
 from . import fingerprints
 
 HAS_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -38,21 +40,9 @@ if HAS_TENSORFLOW:
     import tensorflow as tf
 
 __all__ = [
-    "ConcatenateWithOffset",
-    "Discretization",
-    "Hashing",
-    "IndexLookup",
-    "LogRound",
-    "NeedsTensorFlow",
-    "Normalizer",
-    "RoundIdentity",
-    "SparseEmbedding",
-    "ToNumber",
-    "ToRagged",
-    "ToSparse",
-]
-
-COMBINERS = ("sum", "mean", "sqrtn")
+    "ConcatenateWithOffset", "Discretization", "Hashing", "IndexLookup", "LogRound", "NeedsTensorFlow", "Normalizer", "RoundIdentity",
+    "SparseEmbedding", "ToNumber", "ToRagged", "ToSparse",
+]  # fmt: skip
 
 Tensor = Any  # dense, ragged or sparse
 _AS_THEY_ARE: dict[str, Any] = {"autocast": False} if IS_KERAS_2 else {}  # options of a layer that casts nothing
@@ -62,28 +52,35 @@ class NeedsTensorFlow(NotImplementedError):
     """A layer needs strings, ragged or sparse tensors, which Keras's backend has not got."""
 
 
-def _needs_tensorflow(layer: Any, kind: str) -> NeedsTensorFlow:
-    return NeedsTensorFlow(
-        f"layer {layer.name} ({type(layer).__name__}) needs {kind}, which Keras has with TensorFlow alone:"
-        f" this program's backend is {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before keras is imported,"
-        " or turn texts into numbers in the feed"
-    )
+def _require_tensorflow(layer: Any, kind: str) -> None:
+    """Raise NeedsTensorFlow where Keras has another backend."""
+    if not HAS_TENSORFLOW:
+        raise NeedsTensorFlow(
+            f"layer {layer.name} ({type(layer).__name__}) needs {kind}, which Keras has with TensorFlow alone:"
+            f" this program's backend is {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before keras is imported,"
+            " or turn texts into numbers in the feed"
+        )
 
 
 class _Layer(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as keras has no types
-    """A layer that takes any form of tensor, and lists and arrays as they are: nothing is cast to the layer's own type before `call`."""
+    """A layer that takes any form of tensor, and lists and arrays as they are: nothing is cast to the layer's own type before `call`.
+
+    `_arguments`: the names of the constructor's arguments.
+    """
+
+    _arguments: tuple[str, ...] = ()
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, **_AS_THEY_ARE)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, as JSON can hold them."""
-        return {}
-
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._settings()}
+        """Return the arguments of the constructor as JSON can hold them."""
+        settings = {name: getattr(self, name) for name in self._arguments}
+        # Keras keeps an attribute that is a list as a list of its own class.
+        plain = {name: list(value) if isinstance(value, list) else value for name, value in settings.items()}
+        return {**super().get_config(), **plain}
 
 
 class _Map(_Layer):
@@ -119,6 +116,8 @@ class Discretization(_Map):
     Raises ValueError where the boundaries do not ascend.
     """
 
+    _arguments = ("bins",)
+
     def __init__(self, bins: Iterable[float], **options: Any) -> None:
         super().__init__(**options)
         self.bins = [float(boundary) for boundary in bins]
@@ -129,14 +128,8 @@ class Discretization(_Map):
         """Return the number of ranges."""
         return len(self.bins) + 1
 
-    def _settings(self) -> dict[str, Any]:
-        return {"bins": list(self.bins)}
-
     def _map(self, values: Any) -> Any:
-        if _is_float(values):
-            dtype = dtype_name(values.dtype)
-        else:
-            dtype = "float64"
+        dtype = _dtype_name(values) if _is_float(values) else "float64"
         boundaries = keras.ops.cast(keras.ops.convert_to_tensor(numpy.array(self.bins, "float64")), dtype)
         if dtype not in ("float32", "float64"):  # short floats are not searched for
             boundaries, dtype = keras.ops.cast(boundaries, "float32"), "float32"
@@ -153,14 +146,13 @@ class LogRound(_Map):
     logarithm, None: e. Computed as float64.
     """
 
+    _arguments = ("num_bins", "default_value", "base")
+
     def __init__(self, num_bins: int, default_value: int = 0, base: float | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.num_bins, self.default_value, self.base = num_bins, default_value, base
         if base is not None and (base <= 0 or base == 1):
             raise ValueError(f"the base of {self.name} must be above 0, and not 1: {base}")
-
-    def _settings(self) -> dict[str, Any]:
-        return {"num_bins": self.num_bins, "default_value": self.default_value, "base": self.base}
 
     def _map(self, values: Any) -> Any:
         logarithm = keras.ops.log(keras.ops.cast(values, "float64"))
@@ -177,12 +169,11 @@ class RoundIdentity(_Map):
     `num_buckets` itself too.)
     """
 
+    _arguments = ("num_buckets", "default_value")
+
     def __init__(self, num_buckets: int, default_value: int = 0, **options: Any) -> None:
         super().__init__(**options)
         self.num_buckets, self.default_value = int(num_buckets), int(default_value)
-
-    def _settings(self) -> dict[str, Any]:
-        return {"num_buckets": self.num_buckets, "default_value": self.default_value}
 
     def _map(self, values: Any) -> Any:
         whole = keras.ops.round(values) if _is_float(values) else keras.ops.cast(values, "int64")
@@ -194,15 +185,13 @@ class Normalizer(_Map):
     """Give (value - subtractor) / divisor of each value, as float32. Raises ValueError where `divisor` is 0."""
 
     _value_dtype = "float32"
+    _arguments = ("subtractor", "divisor")
 
     def __init__(self, subtractor: float, divisor: float, **options: Any) -> None:
         super().__init__(**options)
         self.subtractor, self.divisor = float(subtractor), float(divisor)
         if not self.divisor:
             raise ValueError(f"the divisor of {self.name} must not be 0")
-
-    def _settings(self) -> dict[str, Any]:
-        return {"subtractor": self.subtractor, "divisor": self.divisor}
 
     def _map(self, values: Any) -> Any:
         return (keras.ops.cast(values, "float32") - self.subtractor) / self.divisor
@@ -215,14 +204,13 @@ class Hashing(_Map):
     Raises ValueError where `num_bins` is not above 0, and TypeError for other values.
     """
 
+    _arguments = ("num_bins",)
+
     def __init__(self, num_bins: int, **options: Any) -> None:
         super().__init__(**options)
         if num_bins is None or num_bins <= 0:
             raise ValueError(f"num_bins of {self.name} must be above 0: {num_bins}")
         self.num_bins = int(num_bins)
-
-    def _settings(self) -> dict[str, Any]:
-        return {"num_bins": self.num_bins}
 
     def _check(self, inputs: Any) -> None:
         _check_keys(self, inputs)
@@ -241,6 +229,8 @@ class IndexLookup(_Map):
     Raises ValueError where there is no vocabulary, or a word is repeated, and TypeError for values that are not of its kind.
     """
 
+    _arguments = ("vocabulary", "num_oov_tokens")
+
     def __init__(
         self, vocabulary: str | Sequence[str] | Sequence[int] | None = None, num_oov_tokens: int = 1, **options: Any
     ) -> None:
@@ -258,9 +248,6 @@ class IndexLookup(_Map):
     def vocab_size(self) -> int:
         """Return the number of indices: those of the vocabulary, and those of other words."""
         return len(self.vocabulary) + self.num_oov_tokens
-
-    def _settings(self) -> dict[str, Any]:
-        return {"vocabulary": list(self.vocabulary), "num_oov_tokens": self.num_oov_tokens}
 
     def build(self, input_shape: Any = None) -> None:
         if HAS_TENSORFLOW and not self._has_numbers:
@@ -302,6 +289,8 @@ class ToNumber(_Map):
     string that says no number is an error of TensorFlow's. Raises ValueError where `out_type` is not the type of a number.
     """
 
+    _arguments = ("out_type", "default_value")
+
     def __init__(self, out_type: Any, default_value: float, **options: Any) -> None:
         super().__init__(**options)
         try:
@@ -313,12 +302,9 @@ class ToNumber(_Map):
         self.default_value = default_value
         self._value_dtype = self.out_type
 
-    def _settings(self) -> dict[str, Any]:
-        return {"out_type": self.out_type, "default_value": self.default_value}
-
     def _check(self, inputs: Any) -> None:
-        if not HAS_TENSORFLOW and _is_text(inputs):
-            raise _needs_tensorflow(self, "strings")
+        if _is_text(inputs):
+            _require_tensorflow(self, "strings")
 
     def _map(self, values: Any) -> Any:
         if not _is_text(values):
@@ -340,16 +326,14 @@ class ToRagged(_Layer):
     ElasticDL took `sep` and did not split.)
     """
 
+    _arguments = ("sep", "ignore_value")
+
     def __init__(self, sep: str = ",", ignore_value: Any = None, **options: Any) -> None:
         super().__init__(**options)
         self.sep, self.ignore_value = sep, ignore_value
 
-    def _settings(self) -> dict[str, Any]:
-        return {"sep": self.sep, "ignore_value": self.ignore_value}
-
     def call(self, inputs: Any) -> Tensor:
-        if not HAS_TENSORFLOW:
-            raise _needs_tensorflow(self, "ragged tensors")
+        _require_tensorflow(self, "ragged tensors")
         cells = _as_tensor(self, inputs)
         if isinstance(cells, tf.SparseTensor):
             raise TypeError(f"{self.name} takes a dense or ragged tensor: this one is sparse")
@@ -359,16 +343,13 @@ class ToRagged(_Layer):
             cells = cells.merge_dims(rank - 2, rank - 1) if rank > 2 else cells
         elif not isinstance(cells, tf.RaggedTensor):
             cells = tf.RaggedTensor.from_tensor(cells)
-        ignored = self.ignore_value
-        if ignored is None:
-            ignored = "" if _is_text(cells) else -1 if cells.dtype.is_integer else None
+        ignored = _ignored(self.ignore_value, cells, None)
         if ignored is None:
             return cells
         return tf.ragged.boolean_mask(cells, tf.not_equal(cells, tf.cast(ignored, cells.dtype)))
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        if not HAS_TENSORFLOW:
-            raise _needs_tensorflow(self, "ragged tensors")
+        _require_tensorflow(self, "ragged tensors")
         shape = (inputs.shape[0], *(None,) * max(1, len(inputs.shape) - 1))
         return keras.KerasTensor(shape, inputs.dtype, ragged=True)
 
@@ -380,22 +361,18 @@ class ToSparse(_Layer):
     `ignore_value`: None means "" for strings, -1 for whole numbers and 0.0 for other ones. Needs TensorFlow.
     """
 
+    _arguments = ("ignore_value",)
+
     def __init__(self, ignore_value: Any = None, **options: Any) -> None:
         super().__init__(**options)
         self.ignore_value = ignore_value
 
-    def _settings(self) -> dict[str, Any]:
-        return {"ignore_value": self.ignore_value}
-
     def call(self, inputs: Any) -> Tensor:
-        if not HAS_TENSORFLOW:
-            raise _needs_tensorflow(self, "sparse tensors")
+        _require_tensorflow(self, "sparse tensors")
         cells = _as_tensor(self, inputs)
         if isinstance(cells, tf.SparseTensor):
             return cells
-        ignored = self.ignore_value
-        if ignored is None:
-            ignored = "" if _is_text(cells) else -1 if cells.dtype.is_integer else 0.0
+        ignored = _ignored(self.ignore_value, cells, 0.0)
         if isinstance(cells, tf.RaggedTensor):
             sparse = cells.to_sparse()
             return tf.sparse.retain(sparse, tf.not_equal(sparse.values, tf.cast(ignored, cells.dtype)))
@@ -403,8 +380,7 @@ class ToSparse(_Layer):
         return tf.SparseTensor(indices, tf.gather_nd(cells, indices), tf.shape(cells, out_type=tf.int64))
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        if not HAS_TENSORFLOW:
-            raise _needs_tensorflow(self, "sparse tensors")
+        _require_tensorflow(self, "sparse tensors")
         return keras.KerasTensor(inputs.shape, inputs.dtype, sparse=True)
 
 
@@ -417,12 +393,11 @@ class ConcatenateWithOffset(_Layer):
     given as it is. Raises ValueError where the numbers of tensors and offsets differ.
     """
 
+    _arguments = ("offsets", "axis")
+
     def __init__(self, offsets: Sequence[float] | None, axis: int = -1, **options: Any) -> None:
         super().__init__(**options)
         self.offsets, self.axis = None if offsets is None else list(offsets), axis
-
-    def _settings(self) -> dict[str, Any]:
-        return {"offsets": None if self.offsets is None else list(self.offsets), "axis": self.axis}
 
     def call(self, inputs: Any) -> Tensor:
         if not isinstance(inputs, (list, tuple)):
@@ -463,6 +438,8 @@ class SparseEmbedding(_Layer):
     Raises ValueError for another combiner and where a dimension is not above 0.
     """
 
+    _arguments = ("input_dim", "output_dim", "combiner")
+
     def __init__(
         self,
         input_dim: int,
@@ -479,13 +456,9 @@ class SparseEmbedding(_Layer):
         self.input_dim, self.output_dim, self.combiner = int(input_dim), int(output_dim), combiner
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "combiner": self.combiner,
-        }
+    def get_config(self) -> dict[str, Any]:
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        return {**super().get_config(), "embeddings_initializer": initializer}
 
     def build(self, input_shape: Any = None) -> None:
         self.embeddings = self.add_weight(
@@ -504,12 +477,7 @@ class SparseEmbedding(_Layer):
         ids = keras.ops.cast(ids, "int64")
         is_id = ids > 0
         rows = keras.ops.take(self.embeddings, keras.ops.where(is_id, ids, keras.ops.zeros_like(ids)), axis=0)
-        weights = keras.ops.cast(is_id, rows.dtype)
-        total = keras.ops.sum(rows * keras.ops.expand_dims(weights, -1), axis=-2)
-        if self.combiner == "sum":
-            return total
-        count = keras.ops.expand_dims(keras.ops.maximum(keras.ops.sum(weights, axis=-1), 1), -1)
-        return total / (count if self.combiner == "mean" else keras.ops.sqrt(count))
+        return combined(rows, is_id, self.combiner)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         _check_numbers(self, inputs)
@@ -526,11 +494,16 @@ def _as_tensor(layer: Any, inputs: Any) -> Tensor:
     else:
         array = numpy.asarray(inputs)
         if array.dtype.kind in "USO":
-            raise _needs_tensorflow(layer, "strings")
+            _require_tensorflow(layer, "strings")
         tensor = keras.ops.convert_to_tensor(array)
     if isinstance(layer, _Map):
         layer._check(tensor)
     return tensor
+
+
+def _ignored(value: Any, cells: Tensor, of_floats: Any) -> Any:
+    """Return the value of the cells that are left out: `value`, or by the type of the cells where that is None."""
+    return value if value is not None else "" if _is_text(cells) else -1 if cells.dtype.is_integer else of_floats
 
 
 def _mapped(change: Callable[[Any], Any], tensor: Tensor) -> Tensor:
@@ -544,9 +517,8 @@ def _mapped(change: Callable[[Any], Any], tensor: Tensor) -> Tensor:
 
 def _symbol(like: Any, shape: Any, dtype: str) -> Any:
     """Return the symbol of a tensor in the form of another."""
-    if getattr(like, "ragged", False):
-        return keras.KerasTensor(shape, dtype, ragged=True)
-    return keras.KerasTensor(shape, dtype, sparse=getattr(like, "sparse", False))
+    options = {"ragged": True} if getattr(like, "ragged", False) else {"sparse": getattr(like, "sparse", False)}
+    return keras.KerasTensor(shape, dtype, **options)
 
 
 def _check_numbers(layer: Any, values: Any) -> None:
@@ -556,8 +528,7 @@ def _check_numbers(layer: Any, values: Any) -> None:
 
 def _check_keys(layer: Any, values: Any) -> None:
     if _is_text(values):
-        if not HAS_TENSORFLOW:
-            raise _needs_tensorflow(layer, "strings")
+        _require_tensorflow(layer, "strings")
     elif not _dtype_name(values).startswith(("int", "uint")):
         raise TypeError(f"{layer.name} takes strings or whole numbers: its values are {_dtype_name(values)}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..zoo.errors import BadModel
 from ..zoo.modes import Metadata as Metadata
+from .model_files import MaxComputeConfig
 from .recordio_reader import RecordIOReader
 
 _INSTEAD = "RecordIO, text, CSV, Parquet or a table of PostgreSQL or SQLite can be read: --training_data URL"
@@ -103,3 +104,29 @@ def create_data_reader(data_origin: str, records_per_task: int | None = None, **
     if reader_type == "ODPS":
         raise no_maxcompute("create_data_reader")
     raise ValueError(f"there is no reader of the type {reader_type}: it is CSV or RecordIO")
+
+
+class ODPSDataReader(AbstractDataReader):
+    """A reader of a MaxCompute table: a model file may import it, and cannot use it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        raise no_maxcompute(type(self).__name__)
+
+
+class ParallelODPSDataReader(ODPSDataReader):
+    def __init__(self, parse_fn: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+
+class ODPSReader:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        raise no_maxcompute(type(self).__name__)
+
+
+class ODPSWriter(ODPSReader):
+    """A writer of a MaxCompute table, in the same way."""
+
+
+def is_odps_configured() -> bool:
+    """Tell whether the variables of a MaxCompute account are set."""
+    return {MaxComputeConfig.PROJECT_NAME, MaxComputeConfig.ACCESS_ID, MaxComputeConfig.ACCESS_KEY} <= {*os.environ}

@@ -25,6 +25,7 @@ from trainmaster.client.spec import settings
 from trainmaster.client.spec.describe import Described
 from trainmaster.client.spec.flags import put
 from trainmaster.core.errors import BadInput, TrainmasterError
+from trainmaster.core.nearest import meant
 from trainmaster.core.spec.job import Input, Job, Output, Role
 from trainmaster.engines import registry
 
@@ -46,7 +47,7 @@ BASED = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)  # a URL
 
 
 @attrs.frozen(slots=True)
-class Said:
+class Option:
     """An option's value as it was written. `origin` names the place. `strong`: a flag, not a default or a site file."""
 
     text: str
@@ -55,14 +56,14 @@ class Said:
 
 
 @attrs.frozen(slots=True)
-class Options:
+class OwnOptions:
     """Our own options among the words."""
 
     engine: str
     dry_run: bool = False
     as_json: bool = False
     key: str = ""  # of idempotency
-    sets: tuple[Said, ...] = ()
+    sets: tuple[Option, ...] = ()
     help: bool = False
 
 
@@ -72,7 +73,7 @@ class Translation:
 
     described: Described
     file: dict[str, Any]
-    options: Options
+    options: OwnOptions
     remarks: tuple[str, ...] = ()
     stays: bool = False  # until the job's end
     lists_inputs: bool = False  # an input that matches no file is refused at submit, wherever it lies
@@ -164,18 +165,33 @@ class Draft:
         self.strong: settings.Layer = ({}, {})
         self.remarks: list[str] = []
 
-    def set_key(self, path: Place, value: Any, *by: Said) -> None:
-        """Set a key, made of the options `by`. It has the strength and the origin of the strongest of them."""
+    def set_key(self, path: str | Place, value: Any, *by: Option) -> None:
+        """Set a key, made of the options `by`. It has the strength and the origin of the strongest of them.
+
+        `path`: dotted, or a tuple where a part may have a dot in it.
+        """
+        place = _place(path)
         strongest = max(by, key=lambda option: option.strong)
         data, origins = self.strong if strongest.strong else self.weak
-        put(data, path, value)  # type: ignore[arg-type]
-        origins[path] = strongest.origin  # type: ignore[index]
+        put(data, place, value)  # type: ignore[arg-type]
+        origins[place] = strongest.origin  # type: ignore[index]
+
+    def set_keys(self, section: str | Place, values: Mapping[str, Any], *by: Option) -> None:
+        """Set several keys of a section."""
+        for key, value in values.items():
+            self.set_key((*_place(section), *_place(key)), value, *by)
+
+    def set_texts(self, keys: Mapping[str, Option | None]) -> None:
+        """Set keys to what options say as they say it, where they are there."""
+        for path, option in keys.items():
+            if option is not None:
+                self.set_key(path, option.text, option)
 
     def remark(self, text: str) -> None:
         if text not in self.remarks:
             self.remarks.append(text)
 
-    def translation(self, name: str, options: Options, stays: bool, lists_inputs: bool = False) -> Translation:
+    def translation(self, name: str, options: OwnOptions, stays: bool, lists_inputs: bool = False) -> Translation:
         """Return the job, which has this name by default. Raises BadInput as reading a job file would."""
         from trainmaster.client.spec.jobfile import value
 
@@ -198,12 +214,16 @@ class Draft:
         )
 
 
-def parsed(words: Sequence[str], known: Mapping[str, bool], subject: str) -> tuple[list[tuple[str, Said]], list[str]]:
+def _place(path: str | Place) -> Place:
+    return tuple(path.split(".")) if isinstance(path, str) else path
+
+
+def parsed(words: Sequence[str], known: Mapping[str, bool], subject: str) -> tuple[list[tuple[str, Option]], list[str]]:
     """Return the options in order, with their names, and the words after the last one. `known`: name -> VALUE or FLAG.
 
     The forms are those of the original parsers: `--name VALUE`, `--name=VALUE`, also with one dash; and `true` or `false` behind a flag.
     """
-    options: list[tuple[str, Said]] = []
+    options: list[tuple[str, Option]] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
         word = rest.pop(0)
@@ -216,45 +236,43 @@ def parsed(words: Sequence[str], known: Mapping[str, bool], subject: str) -> tup
             text = text or (rest.pop(0) if has_word else "true")
         elif not mark:
             if not rest:
-                raise BadInput(
-                    f"--{name} has no value", place=f"flag --{name}", mend=f"write --{name} VALUE", anchor="wrong-value"
-                )
+                raise wrong(Option("", f"flag --{name}"), f"--{name} has no value", f"write --{name} VALUE")
             text = rest.pop(0)
-        options.append((name, Said(text, f"flag --{name}")))
+        options.append((name, Option(text, f"flag --{name}")))
     return options, rest[1:] if rest[:1] == ["--"] else rest
 
 
 def unknown(name: str, known: Sequence[str], subject: str) -> BadInput:
-    from difflib import get_close_matches
-
-    matches = get_close_matches(name, known, 1, 0.6)
     system = "Submarine" if "Submarine" in subject else "XLearning"
     pages = f"see tm submit --{system.lower()} --help, and the page Coming from {system}"
-    return BadInput(
-        f"{subject} has no {name}",
-        place=name,
-        mend=f"did you mean {matches[0]}?" if matches else pages,
-        anchor="dialect",
-    )
+    match = meant(name, known)
+    mend = f"did you mean {match}?" if match else pages
+    return BadInput(f"{subject} has no {name}", place=name, mend=mend, anchor="dialect")
 
 
-def unsupported(option: Said, feature: str, instead: str) -> BadInput:
+def unsupported(option: Option, feature: str, instead: str) -> BadInput:
     """Return the error for a feature that a dialect has and we do not, with the alternative."""
-    return BadInput(
-        f"{feature} is not to be had here", place=f"{option.text}   ({option.origin})", mend=instead, anchor="dialect"
-    )
+    place = f"{option.text}   ({option.origin})"
+    return BadInput(f"{feature} is not to be had here", place=place, mend=instead, anchor="dialect")
 
 
-def wrong_value(option: Said, expected: str) -> BadInput:
-    return BadInput(
-        f"{option.text!r} is not what {option.origin} takes",
-        place=option.origin,
-        mend=f"expected {expected}",
-        anchor="wrong-value",
-    )
+def wrong(option: Option, message: str, mend: str, anchor: str = "wrong-value") -> BadInput:
+    """Return the error for what an option says, with its place."""
+    return BadInput(message, place=option.origin, mend=mend, anchor=anchor)
 
 
-def choice(option: Said, known: Mapping[str, Any], lower: bool = True) -> Any:
+def wrong_value(option: Option, expected: str) -> BadInput:
+    return wrong(option, f"{option.text!r} is not what {option.origin} takes", f"expected {expected}")
+
+
+def job_name(option: Option) -> str:
+    """Return a job's name. Raises BadInput where a job of ours cannot have it."""
+    if plain(option.text, "") != option.text:
+        raise wrong_value(option, f"a name of letters, digits, -, _ and ., like {plain(option.text, 'job')}")
+    return option.text
+
+
+def choice(option: Option, known: Mapping[str, Any], lower: bool = True) -> Any:
     """Return the meaning of an option's word in the table `known`."""
     word = option.text.strip()
     if (key := word.lower() if lower else word) not in known:
@@ -262,11 +280,11 @@ def choice(option: Said, known: Mapping[str, Any], lower: bool = True) -> Any:
     return known[key]
 
 
-def flag(option: Said) -> bool:
+def flag(option: Option) -> bool:
     return bool(choice(option, {"true": True, "false": False}))
 
 
-def count(option: Said, least: int = 0) -> int:
+def count(option: Option, least: int = 0) -> int:
     text = option.text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):
         raise wrong_value(option, f"a whole number, {least} or more")
@@ -300,17 +318,12 @@ def plain(text: str, otherwise: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:63] or otherwise
 
 
-def own_options(options: Sequence[tuple[str, Said]], engine: str) -> Options:
+def own_options(options: Sequence[tuple[str, Option]], engine: str) -> OwnOptions:
     """Return our own options among all; `engine` where none of them names one."""
-    by_name: dict[str, list[Said]] = {name: [] for name in OURS}
-    for name, option in options:
-        if name in OURS:
-            by_name[name].append(option)
-    last = {name: repeats[-1].text for name, repeats in by_name.items() if repeats}
-    return Options(
-        last.get("engine", engine), "dry-run" in last, "json" in last, last.get("idempotency-key", ""), tuple(by_name["set"]),
-        "help" in last or "h" in last,
-    )  # fmt: skip
+    last = {name: option.text for name, option in options}
+    sets = tuple(option for name, option in options if name == "set")
+    key, is_help = last.get("idempotency-key", ""), "help" in last or "h" in last
+    return OwnOptions(last.get("engine", engine), "dry-run" in last, "json" in last, key, sets, is_help)
 
 
 def checked(translation: Translation) -> tuple[dict[str, Any], list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainmaster.core.foreign import number_in
-from trainmaster.integrations.dialect import Said, unsupported, wrong_value
+from trainmaster.integrations.dialect import Option, unsupported, wrong_value
 
 RESOURCES = "tony.containers.resources"
 _LAUNCHERS_JAR = re.compile(r"(tony|submarine|hadoop-submarine)-.*\.jar")
@@ -55,21 +55,21 @@ NOTHING = {
 }
 
 
-def flags_of(option: Said) -> Iterator[tuple[str, Said]]:
+def flags_of(option: Option) -> Iterator[tuple[str, Option]]:
     """Yield the flags that a `--conf` stands for; the option itself where it stands for none. Raises BadInput where it has no value."""
     name, mark, value = option.text.partition("=")
     if not mark or not name:
         raise wrong_value(option, "NAME=VALUE")
     origin = f"{option.origin} {name}"
     if (known := FLAGS.get(name.strip())) is not None:
-        yield known, Said(value.strip(), origin)
+        yield known, Option(value.strip(), origin)
     elif name.strip() in ("tony.containers.envs", "tony.execution.envs"):
-        yield from (("env", Said(pair.strip(), origin)) for pair in value.split(",") if pair.strip())
+        yield from (("env", Option(pair.strip(), origin)) for pair in value.split(",") if pair.strip())
     else:
-        yield "conf", Said(f"{name.strip()}={value.strip()}", origin)
+        yield "conf", Option(f"{name.strip()}={value.strip()}", origin)
 
 
-def value_of(option: Said, shape: str) -> Any:
+def value_of(option: Option, shape: str) -> Any:
     """Return a setting's value as the job has it. Raises BadInput for another shape."""
     text = option.text.partition("=")[2]
     if shape == "text":
@@ -85,7 +85,7 @@ def value_of(option: Said, shape: str) -> Any:
     return int(text)
 
 
-def shipped(option: Said) -> Iterator[tuple[str, str, bool]]:
+def shipped(option: Option) -> Iterator[tuple[str, str, bool]]:
     """Yield (path, name, whether it is unpacked) of each entry of `tony.containers.resources`: PATH, PATH::NAME, either with #archive.
 
     An archive is unpacked into a folder of its own full name. The jars of TonY and of Submarine are left out: nothing here runs them.
@@ -105,7 +105,7 @@ def nothing_to_do(name: str) -> str:
     return NOTHING.get(name, "the agents' own beats are ours" if name.startswith("tony.task.") else "")
 
 
-def refusal(option: Said) -> Exception:
+def refusal(option: Option) -> Exception:
     """Return the error for any other setting."""
     instead = "set it in the files of HADOOP_CONF_DIR, or the key of the job that it is about by --set"
     return unsupported(option, f"the setting {option.text.partition('=')[0]}", instead)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from trainmaster.client.spec.describe import program
 from trainmaster.client.tensorboard import command as board
 from trainmaster.client.tensorboard import inputs as board_inputs
 from trainmaster.core.errors import BadInput
@@ -21,57 +22,22 @@ from trainmaster.data.cached import ARCHIVES
 from trainmaster.engines.registry import is_on_this_machine
 from trainmaster.frameworks.xlearning import CLUSTER
 from trainmaster.host.machine import login_name
-from trainmaster.integrations.dialect import (
-    ENGINE,
-    VALUE,
-    Draft,
-    Said,
-    Translation,
-    Verb,
-    choice,
-    count,
-    flag,
-    location,
-    own_options,
-    parsed,
-    plain,
-    unsupported,
-    wrong_value,
-)  # fmt: skip
-from trainmaster.integrations.xlearning_conf import (
-    DEFAULT,
-    HADOOP_SETTING,
-    HARMLESS,
-    MACHINERY,
-    OPTIONS,
-    REFUSED,
-    REPEATED,
-    SHORT,
-    WHAT,
-    duration,
-    fraction,
-    memory,
-    milliseconds,
-    table_of,
-)  # fmt: skip
+from trainmaster.integrations import dialect
+from trainmaster.integrations import xlearning_conf as conf
+from trainmaster.integrations.dialect import Option, choice, count, flag, plain, unsupported, wrong_value
+from trainmaster.integrations.xlearning_conf import OPTIONS, WHAT, duration, fraction, memory, milliseconds
 
 USAGE = ("[FLAG ...] COMMAND [ARGUMENT ...]", '[FLAG ...] --launch-cmd "COMMAND"')
 # Types whose tasks need something of ours to find their peers, and that part, which is not built. One worker without ps needs no peers.
 SCHEDULER, MPIEXEC = "a scheduler, and servers that know its address", "a start of all workers by mpiexec"
 APP_TYPE = "xlearning.app-type"
 CLUSTERED = {
-    "mxnet": ("ps.num", SCHEDULER),
-    "xflow": ("ps.num", SCHEDULER),
-    "xdl": ("ps.num", SCHEDULER),
-    "tensor2tensor": ("ps.num", "TF_CONFIG with a master"),
-    "lightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
-    "distlightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
-    "distxgboost": ("worker.num", "the tracker of Rabit"),
-    "distlightgbm": ("worker.num", "the list of all machines"),
-    "mpi": ("worker.num", MPIEXEC),
-    "tensornet": ("worker.num", MPIEXEC),
+    "mxnet": ("ps.num", SCHEDULER), "xflow": ("ps.num", SCHEDULER), "xdl": ("ps.num", SCHEDULER),
+    "tensor2tensor": ("ps.num", "TF_CONFIG with a master"), "lightlda": ("ps.num", "the file lightLDAEndPoints.txt"),
+    "distlightlda": ("ps.num", "the file lightLDAEndPoints.txt"), "distxgboost": ("worker.num", "the tracker of Rabit"),
+    "distlightgbm": ("worker.num", "the list of all machines"), "mpi": ("worker.num", MPIEXEC), "tensornet": ("worker.num", MPIEXEC),
     "horovod": ("worker.num", "the rendezvous of Horovod"),
-}
+}  # fmt: skip
 # The command of XLearning 1.0 to 1.4. Hbox takes it too, but its own is behind the flags.
 XLEARNING_1 = ("flag --launch-cmd", "flag --xlearning-cmd")
 BOARD_KEYS = (
@@ -85,24 +51,38 @@ PRIORITIES = {
     word: number for number, word in enumerate(("DEFAULT", "VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH"))
 } | {str(number): number for number in range(6)}
 STRATEGIES = {"download": "download", "placeholder": "list", "stream": "stream"}
+# Key of the job -> the key of XLearning that says it as it is.
+TEXTS = {
+    "engines.yarn.queue": "app.queue",
+    "engines.yarn.label": "job.labelname",
+    "master.nodes.labels.label": "am.nodeLabelExpression",
+}
+# Key of the job, the key of XLearning that says it, and the reader of its values.
+READ: tuple[tuple[str, str, Callable[[Option], Any]], ...] = (
+    ("priority", "app.priority", lambda setting: choice(setting, PRIORITIES, lower=False)),
+    ("master.resources.memory", "am.memory", memory), ("master.resources.cores", "am.cores", lambda setting: count(setting, 1)),
+    ("timeouts.job", "job.exec.timeout", milliseconds), ("timeouts.job", "vpc.duration", duration),
+    ("timeouts.start", "localresource.timeout", milliseconds), ("timeouts.grace", "task.timeout", milliseconds),
+    ("saves.every", "interresult.upload.interval", milliseconds),
+)  # fmt: skip
 
 
 def translated(
-    words: Sequence[str], engine: str = ENGINE, environ: Mapping[str, str] = os.environ
-) -> Translation | Verb:
+    words: Sequence[str], engine: str = dialect.ENGINE, environ: Mapping[str, str] = os.environ
+) -> dialect.Translation | dialect.Verb:
     """Return the job that the words describe. Raises BadInput, naming the flag, for an option that is impossible here."""
-    flags, command = parsed(words, {**OPTIONS, **dict.fromkeys(SHORT, VALUE)}, WHAT)
-    flags = [(SHORT.get(name, name), setting) for name, setting in flags]
-    options = own_options(flags, engine)
+    flags, command = dialect.parsed(words, {**OPTIONS, **dict.fromkeys(conf.SHORT, dialect.VALUE)}, WHAT)
+    flags = [(conf.SHORT.get(name, name), setting) for name, setting in flags]
+    options = dialect.own_options(flags, engine)
     if options.help:
-        return Verb("help")
+        return dialect.Verb("help")
     if (version := dict(flags).get("version")) is not None:
         raise unsupported(version, "a version of XLearning", "tm --version shows ours")
-    repeated: dict[str, list[Said]] = {name: [] for name in REPEATED}
+    repeated: dict[str, list[Option]] = {name: [] for name in conf.REPEATED}
     for name, setting in flags:
         if name in repeated:
             repeated[name].append(setting)
-    builder = _Builder(table_of(flags, environ), repeated, command, options.engine)
+    builder = _Builder(conf.table_of(flags, environ), repeated, command, options.engine)
     builder.translate()
     return builder.draft.translation(builder.name, options, stays=True, lists_inputs=True)
 
@@ -111,15 +91,16 @@ class _Builder:
     """Builds a job from one table."""
 
     def __init__(
-        self, table: Mapping[str, Said], repeated: Mapping[str, list[Said]], words: Sequence[str], engine: str
+        self, table: Mapping[str, Option], repeated: Mapping[str, list[Option]], words: Sequence[str], engine: str
     ) -> None:
         self.table, self.repeated, self.engine = table, repeated, engine
-        self.draft = Draft()
-        self.always = Said("", "XLearning's way", False)
+        self.draft = dialect.Draft()
+        self.set = self.draft.set_key
+        self.always = Option("", "XLearning's way", False)
         self.user = login_name()
-        self.name = "xlearning"
         self.kind = self._kind()
         self.command, self.command_setting = self._command(words)
+        self.name = plain(program(self.command), "xlearning")
         self.exports: list[str] = []
         self.hadoop_formats = False  # whether one has read the settings of Hadoop's own
 
@@ -128,16 +109,20 @@ class _Builder:
         self._names()
         roles = self._roles()
         self._code()
-        for role in roles:
-            self._surroundings(role)
-        self._limits(roles)
+        self._surroundings(roles)
         self._inputs()
         self._outputs(roles)
         self._refuse_hadoop_settings()
         self._board(roles)
         for role in roles:
             if role != "tensorboard":
-                self.draft.set_key(("roles", role, "command"), self._line(role), self.command_setting)
+                self.set(f"roles.{role}.command", self._line(role), self.command_setting)
+
+    def _count(self, key: str, least: int = 0) -> int:
+        return count(self.table[key], least)
+
+    def _flag(self, key: str) -> bool:
+        return key in self.table and flag(self.table[key])
 
     # -- the program and its roles --
 
@@ -149,74 +134,64 @@ class _Builder:
             raise unsupported(setting, f"the application type {kind}", instead)
         key, part = CLUSTERED.get(kind, ("ps.num", ""))
         alone, flag_name = int(key == "worker.num"), key.replace(".", "-")
-        if part and (number := count(self.table[key])) > alone:
+        if part and (number := self._count(key)) > alone:
+            feature = f"the type {kind} with --{flag_name} {number} needs {part}, which"
             instead = f"--{flag_name} {alone} runs; --app-type standalone tells its tasks nothing of each other"
-            raise unsupported(
-                self.table[key], f"the type {kind} with --{flag_name} {number} needs {part}, which", instead
-            )
-        if setting.text.strip() == "":
+            raise unsupported(self.table[key], feature, instead)
+        if not kind:
             raise wrong_value(setting, "a type: tensorflow, disttorch, standalone, ...")
         return kind
 
-    def _command(self, words: Sequence[str]) -> tuple[list[str], Said]:
+    def _command(self, words: Sequence[str]) -> tuple[list[str], Option]:
         """Return the program's words: those behind the flags, or those of --launch-cmd, split at blanks as by XLearning, with no shell.
 
         A backslash at the end of a script, with no line after it, is a word for some shells, and not a command.
         """
         if words and words != ["\\"]:
-            return list(words), Said(" ".join(words), "the command")
+            return list(words), Option(" ".join(words), "the command")
         if (launch := self.table.get("launch.cmd")) is None or not launch.text.split():
-            raise BadInput(
-                "there is no command", mend="write it behind the flags, or --launch-cmd COMMAND", anchor="no-job"
-            )
+            mend = "write it behind the flags, or --launch-cmd COMMAND"
+            raise BadInput("there is no command", mend=mend, anchor="no-job")
         return launch.text.split(), launch
 
     def _refuse(self) -> None:
         idle = []
         for key, setting in self.table.items():
-            if key in REFUSED and not (
-                setting.text.strip().lower() == "false" or setting.text.strip() == HARMLESS.get(key)
-            ):
-                raise unsupported(setting, *REFUSED[key])
-            if MACHINERY.fullmatch(key) and setting.strong:
+            is_harmless = setting.text.strip().lower() == "false" or setting.text.strip() == conf.HARMLESS.get(key)
+            if key in conf.REFUSED and not is_harmless:
+                raise unsupported(setting, *conf.REFUSED[key])
+            if conf.MACHINERY.fullmatch(key) and setting.strong:
                 idle.append(f"xlearning.{key}")
         if idle:
             self.draft.remark(f"{', '.join(idle)}: nothing to do here; it is about how XLearning itself works")
-        if (renames := self.table.get("inputfile.rename")) is not None and flag(renames):
-            self.draft.remark(
-                "isRenameInputFile: nothing to do here; inputs keep their directories, so equal names do not clash"
-            )
+        if self._flag("inputfile.rename"):
+            note = "inputs keep their directories, so equal names do not clash"
+            self.draft.remark(f"isRenameInputFile: nothing to do here; {note}")
         kind = self.table.get("container.type")
         if kind is not None and choice(kind, {"yarn": False, "docker": True}) and "docker.image" not in self.table:
-            raise BadInput(
-                "a docker container has no image",
-                place=kind.origin,
-                mend="add --docker-image IMAGE",
-                anchor="wrong-value",
-            )
+            raise dialect.wrong(kind, "a docker container has no image", "add --docker-image IMAGE")
 
     def _names(self) -> None:
-        set_key, table = self.draft.set_key, self.table
-        set_key(("framework",), "xlearning", self.always)
-        set_key(("annotations", APP_TYPE), self.kind, table["app.type"])
-        from trainmaster.client.spec.describe import program
-
-        self.name = plain(program(self.command), "xlearning")
+        table = self.table
+        self.set("framework", "xlearning", self.always)
+        self.set(("annotations", APP_TYPE), self.kind, table["app.type"])
         if (setting := table.get("app.name")) is not None and setting.text.strip():
-            set_key(("name",), plain(setting.text, "xlearning"), setting)
-            if plain(setting.text, "") != setting.text:
-                set_key(("annotations", "xlearning.app-name"), setting.text, setting)
-        if "app.queue" in table:
-            set_key(("engines", "yarn", "queue"), table["app.queue"].text, table["app.queue"])
-        set_key(("priority",), choice(table["app.priority"], PRIORITIES, lower=False), table["app.priority"])
-        if "job.labelname" in table:
-            set_key(("engines", "yarn", "label"), table["job.labelname"].text, table["job.labelname"])
+            name = plain(setting.text, "xlearning")
+            self.set("name", name, setting)
+            if name != setting.text:
+                self.set(("annotations", "xlearning.app-name"), setting.text, setting)
+        self.draft.set_texts({path: table.get(key) for path, key in TEXTS.items()})
+        for path, key, read in READ:
+            if key in table:
+                self.set(path, read(table[key]), table[key])
+        for name, text, setting in self._variables("am.env"):
+            self.set(("master", "env", name), text, setting)
         if (image := table.get("docker.image")) is not None and self._docker():
             host, port = (
                 table[key].text if key in table else "" for key in ("docker.registry.host", "docker.registry.port")
             )
             registry = f"{host}{f':{port}' if port else ''}/" if host else ""
-            set_key(("environment", "image"), registry + image.text, image)
+            self.set("environment.image", registry + image.text, image)
 
     def _docker(self) -> bool:
         """Tell whether the image is to be used. An image of a site file is only for jobs that ask for docker."""
@@ -225,44 +200,38 @@ class _Builder:
 
     def _roles(self) -> list[str]:
         """Set the roles, the number of tasks of each, and their resources. Return the roles."""
-        table, set_key = self.table, self.draft.set_key
-        workers, ps = count(table["worker.num"], 1), self._ps()
-        distributed = self.kind == "tensorflow" and (ps > 0 or flag(table["tf.distribution.strategy"]))
+        table = self.table
+        workers, ps = self._count("worker.num", 1), self._ps()
+        distributed = self.kind == "tensorflow" and (ps > 0 or self._flag("tf.distribution.strategy"))
         cluster = "tensorflow" if distributed else "pytorch" if self.kind == "disttorch" else ""
         if cluster:
-            set_key(("annotations", CLUSTER), cluster, table["app.type"], table["ps.num"])
-            set_key(("gang",), True, self.always)
+            self.set(("annotations", CLUSTER), cluster, table["app.type"], table["ps.num"])
+            self.set("gang", True, self.always)
         if cluster == "pytorch":
-            set_key(("roles", "worker", "restart", "scope"), "group", self.always)
-        sizes: dict[str, tuple[int, str, str]] = {}  # role -> number of tasks, key of its memory, kind
-        evaluator = flag(table["tf.evaluator"])
+            self.set("roles.worker.restart.scope", "group", self.always)
+        evaluator = self._flag("tf.evaluator")
         if evaluator and not (distributed and workers > 1):
-            raise BadInput(
-                "an evaluator needs a distributed TensorFlow job of at least 2 workers", place=table["tf.evaluator"].origin,
-                mend="add --ps-num 1, and --worker-num 2 or more; the last worker becomes the evaluator", anchor="wrong-value",
-            )  # fmt: skip
+            message = "an evaluator needs a distributed TensorFlow job of at least 2 workers"
+            mend = "add --ps-num 1, and --worker-num 2 or more; the last worker becomes the evaluator"
+            raise dialect.wrong(table["tf.evaluator"], message, mend)
         workers -= evaluator
-        chief = self._chief()
-        if chief and workers > 1:
-            sizes["chief"] = (1, "chief.worker.memory", "worker")
-            workers -= 1
-        sizes["worker"] = (
-            workers,
-            "chief.worker.memory" if chief and "chief" not in sizes else "worker.memory",
-            "worker",
-        )
-        if ps:
-            sizes["ps"] = (ps, "ps.memory", "ps")
-        if evaluator:
-            sizes["evaluator"] = (1, "evaluator.worker.memory", "worker")
-        for role, (number, key, kind) in sizes.items():
-            self._role(role, number, table.get(key, table["worker.memory"]), kind)
-        rate = fraction(table["container.maxFailures.rate"], 1.0)
-        if (allowed := math.ceil(workers * rate) - 1) > 0 and not cluster:  # fewer than workers x rate may fail
-            set_key(
-                ("completion", "failures"), round((allowed + 0.5) / workers, 6), table["container.maxFailures.rate"]
-            )
-        return list(sizes)
+        has_chief = self._chief()
+        is_lone = workers == 1
+        workers -= has_chief and not is_lone
+        sizes = {  # role -> number of tasks, key of its memory
+            "chief": (int(has_chief and not is_lone), "chief.worker.memory"),
+            "worker": (workers, "chief.worker.memory" if has_chief and is_lone else "worker.memory"),
+            "ps": (ps, "ps.memory"),
+            "evaluator": (int(evaluator), "evaluator.worker.memory"),
+        }
+        roles = [role for role, (number, _) in sizes.items() if number]
+        for role in roles:
+            number, key = sizes[role]
+            self._role(role, number, table.get(key, table["worker.memory"]), "ps" if role == "ps" else "worker")
+        rate = table["container.maxFailures.rate"]
+        if (allowed := math.ceil(workers * fraction(rate, 1.0)) - 1) > 0 and not cluster:  # fewer than workers x rate
+            self.set("completion.failures", round((allowed + 0.5) / workers, 6), rate)
+        return roles
 
     def _ps(self) -> int:
         setting = self.table["ps.num"]
@@ -282,55 +251,43 @@ class _Builder:
             self.draft.remark(f"--chiefworker-memory: nothing to do here; a job of the type {self.kind} has no chief")
         return False
 
-    def _role(self, role: str, number: int, size_setting: Said, kind: str) -> None:
-        table, prefix = self.table, ("roles", role)
-        set_key = self.draft.set_key
-        number_setting = table["ps.num" if kind == "ps" else "worker.num"]
-        set_key((*prefix, "replicas"), number, number_setting)
-        set_key((*prefix, "workdir"), "copy", self.always)
-        if self._folders_made():
-            set_key((*prefix, "prepare"), ["mkdir", "-p", *self._folders_made()], self.always)
-        set_key((*prefix, "resources", "memory"), memory(size_setting), size_setting)
-        set_key((*prefix, "resources", "cores"), count(table[f"{kind}.cores"], 1), table[f"{kind}.cores"])
-        if gpus := count(table[f"{kind}.gpus"]):
-            set_key((*prefix, "resources", "gpus"), gpus, table[f"{kind}.gpus"])
+    def _role(self, role: str, number: int, size: Option, kind: str) -> None:
+        table, section = self.table, f"roles.{role}"
+        self.set(f"{section}.replicas", number, table["ps.num" if kind == "ps" else "worker.num"])
+        self.set(f"{section}.workdir", "copy", self.always)
+        if folders := self._folders_made():
+            self.set(f"{section}.prepare", ["mkdir", "-p", *folders], self.always)
+        self.set(f"{section}.resources.memory", memory(size), size)
+        self.set(f"{section}.resources.cores", self._count(f"{kind}.cores", 1), table[f"{kind}.cores"])
+        if gpus := self._count(f"{kind}.gpus"):
+            self.set(f"{section}.resources.gpus", gpus, table[f"{kind}.gpus"])
         part, least = table["memory.overhead.fraction"], table["memory.overhead.minimum"]
-        if part.origin != DEFAULT or least.origin != DEFAULT:
-            size = int(memory(size_setting)[:-3]) * (1024 if memory(size_setting).endswith("GiB") else 1)
-            set_key(
-                (*prefix, "resources", "overhead"),
-                f"{max(count(least), math.ceil(size * fraction(part)))}MiB",
-                part,
-                least,
-            )
+        if part.origin != conf.DEFAULT or least.origin != conf.DEFAULT:
+            mebibytes = int(memory(size)[:-3]) * (1024 if memory(size).endswith("GiB") else 1)
+            overhead = max(count(least), math.ceil(mebibytes * fraction(part)))
+            self.set(f"{section}.resources.overhead", f"{overhead}MiB", part, least)
         attempts, growth = table.get("app.max.attempts"), table[f"{kind}.mem.autoscale"]
         if attempts is not None:
-            set_key((*prefix, "restart", "limit"), count(attempts, 1) - 1, attempts)
-        if attempts is not None or growth.origin != DEFAULT:
-            set_key((*prefix, "retry_memory"), round(1 + fraction(growth, 99), 6), growth)
+            self.set(f"{section}.restart.limit", count(attempts, 1) - 1, attempts)
+        if attempts is not None or growth.origin != conf.DEFAULT:
+            self.set(f"{section}.retry_memory", round(1 + fraction(growth, 99), 6), growth)
 
     # -- code and surroundings --
 
     def _code(self) -> None:
-        set_key, table = self.draft.set_key, self.table
+        table = self.table
         files = [self._file(path) for path in _entries(table.get("files"))]
-        archives = [self._archive(entry, table["archiveFiles"]) for entry in _entries(table.get("archiveFiles"))]
-        cache = []
-        for entry in _entries(table.get("cacheFile")):
-            path, _, name = entry.partition("#")
-            if (name or path).endswith(ARCHIVES) or path.endswith(ARCHIVES):
-                raise unsupported(
-                    Said(entry, table["cacheFile"].origin), "an archive that stays packed", "--cacheArchive unpacks it"
-                )
-            cache.append(f"{self._remote(path)}#{name or os.path.basename(path.rstrip('/'))}")
-        for entry in _entries(table.get("cacheArchive")):
-            archives.append(self._archive(entry, table["cacheArchive"], remote=True))
         jars = [self._file(path) for path in _entries(table.get("jars"))]
-        set_key(("files",), files + jars, *(table[key] for key in ("files", "jars") if key in table), self.always)
-        if archives:
-            set_key(("archives",), archives, *(table[key] for key in ("archiveFiles", "cacheArchive") if key in table))
-        if cache:
-            set_key(("cache",), cache, table["cacheFile"])
+        archives = [
+            self._archive(entry, key) for key in ("archiveFiles", "cacheArchive") for entry in _entries(table.get(key))
+        ]
+        cache = [self._cached(entry) for entry in _entries(table.get("cacheFile"))]
+        for path, entries, keys in (
+            ("files", files + jars, ("files", "jars")), ("archives", archives, ("archiveFiles", "cacheArchive")),
+            ("cache", cache, ("cacheFile",)),
+        ):  # fmt: skip
+            if entries or path == "files":
+                self.set(path, entries, *(table[key] for key in keys if key in table), self.always)
         if self.kind == "distlightgbm":  # one worker, which needs no port: it listens for nobody
             self.exports.append(f"export LIGHTGBM_NUM_MACHINE=1 LIGHTGBM_LOCAL_LISTEN_PORT={LIGHTGBM_PORT}")
             self.exports.append(f"echo 127.0.0.1 {LIGHTGBM_PORT} > lightGBMlist.txt")
@@ -341,12 +298,16 @@ class _Builder:
                 self.exports.append(f"export {variable}={_before(variable)}{shlex.quote(table[key].text)}")
         if jars:
             names = ":".join(shlex.quote(jar.rpartition("#")[2].rpartition("/")[2]) for jar in jars)
-            first = flag(table["user.classpath.first"])
-            self.exports.append(
-                f"export CLASSPATH={names}{_behind('CLASSPATH')}"
-                if first
-                else f"export CLASSPATH={_before('CLASSPATH')}{names}"
-            )
+            is_first = self._flag("user.classpath.first")
+            paths = f'{names}"${{CLASSPATH:+:$CLASSPATH}}"' if is_first else _before("CLASSPATH") + names
+            self.exports.append(f"export CLASSPATH={paths}")
+
+    def _cached(self, entry: str) -> str:
+        path, _, name = entry.partition("#")
+        if (name or path).endswith(ARCHIVES) or path.endswith(ARCHIVES):
+            option = Option(entry, self.table["cacheFile"].origin)
+            raise unsupported(option, "an archive that stays packed", "--cacheArchive unpacks it")
+        return f"{self._remote(path)}#{name or os.path.basename(path.rstrip('/'))}"
 
     def _file(self, path: str) -> str:
         """Return a local file, under its last name in the working directory."""
@@ -354,29 +315,29 @@ class _Builder:
         name = os.path.basename(path)
         return path if path in (name, f"./{name}") else f"{path}#{name}"
 
-    def _archive(self, entry: str, setting: Said, remote: bool = False) -> str:
+    def _archive(self, entry: str, key: str) -> str:
         path, _, name = entry.partition("#")
         if not path.endswith(ARCHIVES):
-            raise unsupported(
-                Said(entry, setting.origin), "an archive of this kind", f"pack it as one of {', '.join(ARCHIVES)}"
-            )
-        return f"{self._remote(path) if remote else path.removeprefix('file://')}#{name or os.path.basename(path)}"
+            option = Option(entry, self.table[key].origin)
+            raise unsupported(option, "an archive of this kind", f"pack it as one of {', '.join(ARCHIVES)}")
+        place = self._remote(path) if key == "cacheArchive" else path.removeprefix("file://")
+        return f"{place}#{name or os.path.basename(path)}"
 
     def _remote(self, path: str) -> str:
-        return location(path, self.engine, self.user)
+        return dialect.location(path, self.engine, self.user)
 
-    def _surroundings(self, role: str) -> None:
-        """Set the variables and nodes of a role."""
-        set_key, table, prefix = self.draft.set_key, self.table, ("roles", role)
-        for name, text, setting in self._variables("container.env"):
-            set_key((*prefix, "env", name), text, setting)
-        key = "ps.nodeLabelExpression" if role == "ps" else "worker.nodeLabelExpression"
-        if key in table:
-            set_key((*prefix, "nodes", "labels", "label"), table[key].text, table[key])
-        if "host.blacklist" in table:
-            set_key((*prefix, "nodes", "exclude"), _entries(table["host.blacklist"]), table["host.blacklist"])
+    def _surroundings(self, roles: Sequence[str]) -> None:
+        """Set the variables and nodes of the roles."""
+        for role in roles:
+            for name, text, setting in self._variables("container.env"):
+                self.set(("roles", role, "env", name), text, setting)
+            labels = self.table.get(f"{'ps' if role == 'ps' else 'worker'}.nodeLabelExpression")
+            self.draft.set_texts({f"roles.{role}.nodes.labels.label": labels})
+            if "host.blacklist" in self.table:
+                excluded = self.table["host.blacklist"]
+                self.set(f"roles.{role}.nodes.exclude", _entries(excluded), excluded)
 
-    def _variables(self, kind: str) -> Iterator[tuple[str, str, Said]]:
+    def _variables(self, kind: str) -> Iterator[tuple[str, str, Option]]:
         """Yield the variables of xlearning.container.env.NAME=VALUE, and of Hbox's container.env=A=1|B=2."""
         for key, setting in self.table.items():
             if key.startswith(f"{kind}."):
@@ -388,35 +349,14 @@ class _Builder:
                         raise wrong_value(setting, "NAME=VALUE|NAME=VALUE")
                     yield name, text, setting
 
-    def _limits(self, roles: Sequence[str]) -> None:
-        set_key, table = self.draft.set_key, self.table
-        set_key(("master", "resources", "memory"), memory(table["am.memory"]), table["am.memory"])
-        set_key(("master", "resources", "cores"), count(table["am.cores"], 1), table["am.cores"])
-        for name, text, setting in self._variables("am.env"):
-            set_key(("master", "env", name), text, setting)
-        if "am.nodeLabelExpression" in table:
-            set_key(
-                ("master", "nodes", "labels", "label"),
-                table["am.nodeLabelExpression"].text,
-                table["am.nodeLabelExpression"],
-            )
-        times: tuple[tuple[str, tuple[str, str], Callable[[Said], str]], ...] = (
-            ("job.exec.timeout", ("timeouts", "job"), milliseconds), ("vpc.duration", ("timeouts", "job"), duration),
-            ("localresource.timeout", ("timeouts", "start"), milliseconds), ("task.timeout", ("timeouts", "grace"), milliseconds),
-            ("interresult.upload.interval", ("saves", "every"), milliseconds),
-        )  # fmt: skip
-        for key, path, read in times:
-            if key in table:
-                set_key(path, read(table[key]), table[key])
-
     # -- data --
 
-    def _places(self, kind: str) -> Iterator[tuple[str, list[str], str, Said]]:
+    def _places(self, kind: str) -> Iterator[tuple[str, list[str], str, Option]]:
         """Yield (name, URLs, local path, setting) of each local path. Without # it is `input` or `output`.
 
         A local path may have several remote ones: `A,B#LOCAL`, or the option again.
         """
-        places: dict[str, tuple[list[str], Said]] = {}
+        places: dict[str, tuple[list[str], Option]] = {}
         for option in (kind, f"s3{kind}"):
             for setting in self.repeated[option]:
                 remote, mark, local = setting.text.rpartition("#") if "#" in setting.text else (setting.text, "", "")
@@ -430,60 +370,58 @@ class _Builder:
             yield plain(local, kind), list(dict.fromkeys(self._remote(url) for url in urls)), local, setting
 
     def _inputs(self) -> None:
-        set_key, table = self.draft.set_key, self.table
         strategy = self._strategy("input.strategy", "input.stream")
         mode = choice(strategy, STRATEGIES)
         for name, urls, path, setting in self._places("input"):
-            prefix = ("inputs", name)
-            set_key((*prefix, "url"), urls[0] if len(urls) == 1 else urls, setting)
-            set_key((*prefix, "as"), mode, strategy)
+            section = ("inputs", name)
+            self.set((*section, "url"), urls[0] if len(urls) == 1 else urls, setting)
+            self.set((*section, "as"), mode, strategy)
             if path != name and mode == "download":
-                set_key((*prefix, "local"), path, setting)
-            if mode == "list" and flag(table["placeholder.whole.enable"]):
-                set_key((*prefix, "split"), "whole", table["placeholder.whole.enable"])
+                self.set((*section, "local"), path, setting)
+            if mode == "list" and self._flag("placeholder.whole.enable"):
+                self.set((*section, "split"), "whole", self.table["placeholder.whole.enable"])
             if mode == "stream":
-                self._stream(prefix)
+                self._stream(section)
 
-    def _stream(self, prefix: tuple[str, str]) -> None:
-        set_key, table = self.draft.set_key, self.table
+    def _stream(self, section: tuple[str, str]) -> None:
+        table = self.table
         form = table["inputformat.class"]
-        text = form.text.rpartition(".")[2] == "TextInputFormat"
-        set_key((*prefix, "format"), "lines" if text else f"{HADOOP}{form.text}", form)
-        if (epochs := count(table["stream.epoch"], 1)) > 1:
-            set_key((*prefix, "epochs"), epochs, table["stream.epoch"])
-        if flag(table["input.stream.shuffle"]):
-            set_key((*prefix, "shuffle"), True, table["input.stream.shuffle"])
-        if not text:
-            self._hadoop_settings(prefix)
-        if not text and flag(table["inputformat.cache"]):
+        is_text = form.text.rpartition(".")[2] == "TextInputFormat"
+        self.set((*section, "format"), "lines" if is_text else f"{HADOOP}{form.text}", form)
+        if (epochs := self._count("stream.epoch", 1)) > 1:
+            self.set((*section, "epochs"), epochs, table["stream.epoch"])
+        if self._flag("input.stream.shuffle"):
+            self.set((*section, "shuffle"), True, table["input.stream.shuffle"])
+        if not is_text:
+            self._hadoop_settings(section)
+        if not is_text and self._flag("inputformat.cache"):
             limit = table["inputformat.cachesize.limit"]
-            set_key((*prefix, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
+            self.set((*section, "options", "cache"), f"{count(limit)}MiB", limit, table["inputformat.cache"])
 
     def _hadoop_settings(self, prefix: tuple[str, str]) -> None:
         """Give a Hadoop format the settings of Hadoop's own that --conf names."""
         for name, setting in self.table.items():
-            if name.startswith(HADOOP_SETTING):
-                self.draft.set_key((*prefix, "options", name.removeprefix(HADOOP_SETTING)), setting.text, setting)
+            if name.startswith(conf.HADOOP_SETTING):
+                self.draft.set_key((*prefix, "options", name.removeprefix(conf.HADOOP_SETTING)), setting.text, setting)
                 self.hadoop_formats = True
 
     def _refuse_hadoop_settings(self) -> None:
         """Refuse settings of Hadoop's own in a job without a Hadoop format, which would read them."""
-        setting = next((value for name, value in self.table.items() if name.startswith(HADOOP_SETTING)), None)
+        setting = next((value for name, value in self.table.items() if name.startswith(conf.HADOOP_SETTING)), None)
         if setting is not None and not self.hadoop_formats:
             name = setting.origin.removeprefix("flag --conf ")
             instead = "only --inputformat and --outputformat read it; set others in the files of HADOOP_CONF_DIR"
             raise unsupported(setting, f"the setting {name} of Hadoop", instead)
 
-    def _strategy(self, key: str, enable: str) -> Said:
+    def _strategy(self, key: str, enable: str) -> Option:
         """Return the strategy by which data moves. Hbox also has a switch for streams."""
-        setting = self.table.get(enable)
-        return (
-            Said("STREAM", setting.origin, setting.strong) if setting is not None and flag(setting) else self.table[key]
-        )
+        if self._flag(enable):
+            return Option("STREAM", self.table[enable].origin, self.table[enable].strong)
+        return self.table[key]
 
     def _folders_made(self) -> list[str]:
         """Return the directories of outputs that are there when a program begins, as XLearning made them."""
-        if not flag(self.table["container.auto.create.output.dir"]) or self._output_mode() == "stream":
+        if not self._flag("container.auto.create.output.dir") or self._output_mode() == "stream":
             return []
         return [path for _, _, path, _ in self._places("output")]
 
@@ -492,42 +430,38 @@ class _Builder:
         return mode
 
     def _outputs(self, roles: Sequence[str]) -> None:
-        set_key, table = self.draft.set_key, self.table
-        strategy = self._strategy("output.strategy", "out.stream")
-        mode = self._output_mode()
-        writer = self._writer(roles)
-        alone = writer or sum(role != "ps" for role in roles) == 1 == count(table["worker.num"], 1)
+        table, mode, writer = self.table, self._output_mode(), self._writer(roles)
+        form = table["outputformat.class"]
+        is_alone = writer or sum(role != "ps" for role in roles) == 1 == self._count("worker.num", 1)
         for name, urls, path, setting in self._places("output"):
             if len(urls) > 1:
                 instead = f"write it once, or give each a directory of its own: --output {urls[0]}#{path}-2"
                 raise unsupported(setting, f"an output to several places, {', '.join(urls)},", instead)
             if "chief" in roles and not writer:
                 self.draft.remark(f"--output: folders are named by our tasks: {self._folders(roles)}")
-            prefix = ("outputs", name)
-            set_key((*prefix, "url"), urls[0], setting)
-            set_key((*prefix, "as"), mode, strategy)
+            section = ("outputs", name)
+            self.set((*section, "url"), urls[0], setting)
+            self.set((*section, "as"), mode, self._strategy("output.strategy", "out.stream"))
             if mode == "upload":
                 # An evaluator may be stopped at the job's end, before it has written.
-                set_key((*prefix, "required"), "none" if writer.startswith("evaluator") else "any", self.always)
+                self.set((*section, "required"), "none" if writer.startswith("evaluator") else "any", self.always)
             if path != name:
-                set_key((*prefix, "local"), path, setting)
+                self.set((*section, "local"), path, setting)
             if writer:
-                set_key((*prefix, "from"), writer, table["output.index"])
-            if mode == "stream" and table["outputformat.class"].text.rpartition(".")[2] != "TextMultiOutputFormat":
-                set_key((*prefix, "format"), f"{HADOOP}{table['outputformat.class'].text}", table["outputformat.class"])
-                self._hadoop_settings(prefix)
-            if alone and not flag(table["createcontainerid.dir"]):
-                set_key((*prefix, "layout"), "flat", table["createcontainerid.dir"])
-            set_key(("saves", "names"), "interResult", self.always)
-            set_key(("saves", "keep"), 1000, self.always)
+                self.set((*section, "from"), writer, table["output.index"])
+            if mode == "stream" and form.text.rpartition(".")[2] != "TextMultiOutputFormat":
+                self.set((*section, "format"), f"{HADOOP}{form.text}", form)
+                self._hadoop_settings(section)
+            if is_alone and not self._flag("createcontainerid.dir"):
+                self.set((*section, "layout"), "flat", table["createcontainerid.dir"])
+            self.draft.set_keys("saves", {"names": "interResult", "keep": 1000}, self.always)
 
     def _folders(self, roles: Sequence[str]) -> str:
         """Return where the outputs of a job with a chief lie, by the INDEX that its programs get."""
-        last = count(self.table["worker.num"], 1) - 1 - ("evaluator" in roles)
+        last = self._count("worker.num", 1) - 1 - ("evaluator" in roles)
         others = f"INDEX 1 to {last} in worker-0 to worker-{last - 1}" if last > 1 else "INDEX 1 in worker-0"
-        return f"of INDEX 0 in chief-0, of {others}" + (
-            ", of the evaluator in evaluator-0" if "evaluator" in roles else ""
-        )
+        evaluator = ", of the evaluator in evaluator-0" if "evaluator" in roles else ""
+        return f"of INDEX 0 in chief-0, of {others}{evaluator}"
 
     def _writer(self, roles: Sequence[str]) -> str:
         """Return the one task that writes outputs, "" where all do. A chief is worker 0."""
@@ -548,7 +482,7 @@ class _Builder:
 
     def _board(self, roles: list[str]) -> None:
         """Run the board as a task of its own, if all reach the logs; else in the worker that writes them, as XLearning did."""
-        table, set_key = self.table, self.draft.set_key
+        table = self.table
         enabled, logs, index = self._board_enabled(), table["tf.board.log.dir"], table["tf.board.worker.index"]
         if not flag(enabled):
             return
@@ -557,36 +491,26 @@ class _Builder:
             self.draft.remark("--board-logdir: no VisualDL; it reads a directory of the worker alone")
             return
         if is_shared:
-            prefix = ("roles", "tensorboard")
-            set_key((*prefix, "command"), self._board_line(self._remote(logs.text)), enabled, logs)
-            for name, fields in board_inputs(self._remote(logs.text)).items():
-                set_key(("inputs", name), fields, logs)
-            set_key((*prefix, "counts"), False, self.always)
-            set_key((*prefix, "ports"), ["board"], self.always)
-            set_key(("links", self._board_name()), "tensorboard:0:board/", enabled)
+            self.set("roles.tensorboard.command", self._board_line(self._remote(logs.text)), enabled, logs)
+            self.draft.set_keys("inputs", board_inputs(self._remote(logs.text)), logs)
+            self.draft.set_keys("roles.tensorboard", {"counts": False, "ports": ["board"]}, self.always)
+            self.set(("links", self._board_name()), "tensorboard:0:board/", enabled)
             return
         task = self._worker(count(index), roles)
-        role, _, number = task.partition(":")
         program = table[self._board_key()].text
         missing = f"echo {shlex.quote(f'no {self._board_name()}: there is no program {program}')} >&2"
         board_line = f"if command -v {program} >/dev/null; then {self._board_line(logs.text)} & else {missing}; fi"
         self.exports.append(
             f'mkdir -p {shlex.quote(logs.text)}; if [ "$TF_ROLE:$TF_INDEX" = worker:{count(index)} ]; then {board_line}; fi'
         )
-        set_key(("roles", role, "ports"), ["board"], self.always)
-        set_key(("links", self._board_name()), f"{role}:{number}:board/", enabled)
+        self.set(f"roles.{task.partition(':')[0]}.ports", ["board"], self.always)
+        self.set(("links", self._board_name()), f"{task}:board/", enabled)
         if (history := table.get("tf.board.history.dir")) is not None and history.strong:
-            set_key(("outputs", "board", "url"), self._remote(history.text).rstrip("/"), history)
-            for key, value in (
-                ("from", task),
-                ("local", logs.text.removeprefix("./")),
-                ("layout", "flat"),
-                ("overwrite", True),
-                ("required", "none"),
-            ):
-                set_key(("outputs", "board", key), value, history)
+            url, local = self._remote(history.text).rstrip("/"), logs.text.removeprefix("./")
+            output = {"url": url, "from": task, "local": local, "layout": "flat", "overwrite": True, "required": "none"}
+            self.draft.set_keys("outputs.board", output, history)
 
-    def _board_enabled(self) -> Said:
+    def _board_enabled(self) -> Option:
         """Return whether there is a board. By default the words of XLearning 1, whose command is --launch-cmd, have one; Hbox's have none.
 
         Other types than tensorflow get one only if a flag is about it: most nodes have no VisualDL.
@@ -594,8 +518,10 @@ class _Builder:
         table = self.table
         is_wanted = any(table[key].strong for key in BOARD_KEYS if key in table)
         by_default = self.command_setting.origin in XLEARNING_1 and (self.kind == "tensorflow" or is_wanted)
-        enabled = table.get("tf.board.enable") or Said("true" if by_default else "false", "XLearning's default", False)
-        return enabled if self.kind == "tensorflow" or is_wanted else Said("false", enabled.origin, False)
+        enabled = table.get("tf.board.enable") or Option(
+            "true" if by_default else "false", "XLearning's default", False
+        )
+        return enabled if self.kind == "tensorflow" or is_wanted else Option("false", enabled.origin, False)
 
     def _board_name(self) -> str:
         return "TensorBoard" if self.kind == "tensorflow" else "VisualDL"
@@ -624,9 +550,5 @@ def _before(variable: str) -> str:
     return f'"${{{variable}:+${variable}:}}"'
 
 
-def _behind(variable: str) -> str:
-    return f'"${{{variable}:+:${variable}}}"'
-
-
-def _entries(setting: Said | None) -> list[str]:
+def _entries(setting: Option | None) -> list[str]:
     return [entry.strip() for entry in setting.text.split(",") if entry.strip()] if setting is not None else []

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainmaster.core.errors import BadInput
-from trainmaster.integrations.dialect import FLAG, VALUE, Said, count, unknown, wrong_value
+from trainmaster.integrations.dialect import FLAG, VALUE, Option, count, unknown, wrong_value
 
 WHAT = "XLearning"
 DEFAULT = "XLearning's default"
@@ -123,9 +123,9 @@ _MEMORY = re.compile(r"(\d{1,9})([GgMm]?)")
 _DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
 
 
-def table_of(flags: Sequence[tuple[str, Said]], environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
+def table_of(flags: Sequence[tuple[str, Option]], environ: Mapping[str, str] = os.environ) -> dict[str, Option]:
     """Return all settings by key, from the defaults, the site file, --conf and the flags."""
-    table = {key: Said(text, DEFAULT, False) for key, text in DEFAULTS.items()}
+    table = {key: Option(text, DEFAULT, False) for key, text in DEFAULTS.items()}
     table |= site(environ)
     for name, setting in flags:
         if name == "conf":
@@ -134,7 +134,7 @@ def table_of(flags: Sequence[tuple[str, Said]], environ: Mapping[str, str] = os.
     return table
 
 
-def site(environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
+def site(environ: Mapping[str, str] = os.environ) -> dict[str, Option]:
     """Return the settings of the first site file.
 
     It is xlearning-site.xml in XLEARNING_CONF_DIR or HADOOP_CONF_DIR, or hbox-site.xml in HBOX_CONF_DIR.
@@ -142,32 +142,34 @@ def site(environ: Mapping[str, str] = os.environ) -> dict[str, Said]:
     from trainmaster.hadoop.errors import ConfError
     from trainmaster.hadoop.sitefile import read
 
-    homes = [f"{environ[home]}/conf" for home in ("XLEARNING_HOME", "HBOX_HOME") if environ.get(home)]
-    folders = [environ[name] for name in ("XLEARNING_CONF_DIR", "HBOX_CONF_DIR") if environ.get(name)]
-    folders += homes + [environ[name] for name in ("HADOOP_CONF_DIR",) if environ.get(name)]
-    paths = [Path(folder, name) for folder in folders for name in ("xlearning-site.xml", "hbox-site.xml")]
+    places = [(f"{system}_CONF_DIR", "") for system in ("XLEARNING", "HBOX")]
+    places += [("XLEARNING_HOME", "conf"), ("HBOX_HOME", "conf"), ("HADOOP_CONF_DIR", "")]
+    names = ("xlearning-site.xml", "hbox-site.xml")
+    paths = [
+        Path(environ[variable], below, name) for variable, below in places if environ.get(variable) for name in names
+    ]
     path = next((path for path in paths if path.is_file()), None)
-    table: dict[str, Said] = {}
+    table: dict[str, Option] = {}
     try:
         for entry in read(path) if path is not None else ():
             if entry.name.startswith(("xlearning.", "hbox.")):
-                _note(table, entry.name, Said(entry.value, f"{path} line {entry.place.rpartition(':')[2]}", False))
+                _note(table, entry.name, Option(entry.value, f"{path} line {entry.place.rpartition(':')[2]}", False))
     except ConfError as error:
         raise BadInput(str(error), place=str(path), mend="mend the file", anchor="dialect") from error
     return table
 
 
-def _note_conf_flag(setting: Said, table: dict[str, Said]) -> None:
+def _note_conf_flag(setting: Option, table: dict[str, Option]) -> None:
     name, mark, text = setting.text.partition("=")
     if not mark:
         raise wrong_value(setting, "KEY=VALUE")
     if name.startswith(("xlearning.", "hbox.")):
-        _note(table, name, Said(text, f"flag --conf {name}"))
+        _note(table, name, Option(text, f"flag --conf {name}"))
     else:
-        table[f"{HADOOP_SETTING}{name}"] = Said(text, f"flag --conf {name}")
+        table[f"{HADOOP_SETTING}{name}"] = Option(text, f"flag --conf {name}")
 
 
-def _note(table: dict[str, Said], name: str, setting: Said) -> None:
+def _note(table: dict[str, Option], name: str, setting: Option) -> None:
     """Put a key of the configuration into the table. An unknown key is refused."""
     key = name.partition(".")[2]
     key = SAME.get(key, key)
@@ -177,7 +179,7 @@ def _note(table: dict[str, Said], name: str, setting: Said) -> None:
     table[key] = setting
 
 
-def memory(setting: Said) -> str:
+def memory(setting: Option) -> str:
     """Return `10G`, `512m`, or `1024`, which is MB, as a size of ours."""
     match = _MEMORY.fullmatch(setting.text.strip())
     if match is None or not int(match[1]):
@@ -185,7 +187,7 @@ def memory(setting: Said) -> str:
     return f"{int(match[1])}{'GiB' if match[2] in ('G', 'g') else 'MiB'}"
 
 
-def duration(setting: Said) -> str:
+def duration(setting: Option) -> str:
     """Return `1d`, `0.5h`, or `30`, which is seconds, as a duration of ours; 0 is for ever."""
     text = setting.text.strip()
     if _DURATION.fullmatch(text) is None:
@@ -194,12 +196,12 @@ def duration(setting: Said) -> str:
     return f"{text}{unit}" if float(text.rstrip("smhd")) else "none"
 
 
-def milliseconds(setting: Said) -> str:
+def milliseconds(setting: Option) -> str:
     """Return a number of milliseconds as a duration of ours; 0 is `none`."""
     return f"{count(setting)}ms" if count(setting) else "none"
 
 
-def fraction(setting: Said, most: float = math.inf) -> float:
+def fraction(setting: Option, most: float = math.inf) -> float:
     try:
         number = float(setting.text)
     except ValueError:

@@ -20,15 +20,18 @@ from typing import Any
 from .data.results import require_folder
 
 
-class LearningRateScheduler:
+class _OfModel:
+    model: Any = None
+
+    def set_model(self, model: Any) -> None:
+        self.model = model
+
+
+class LearningRateScheduler(_OfModel):
     """Set the learning rate before each batch: `schedule(step)` gives it, with the number of steps that are complete."""
 
     def __init__(self, schedule: Callable[[int], float]) -> None:
         self.schedule = schedule
-        self.model: Any = None
-
-    def set_model(self, model: Any) -> None:
-        self.model = model
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         rate = float(self.schedule(batch))
@@ -40,15 +43,11 @@ class LearningRateScheduler:
             optimizer.learning_rate = rate
 
 
-class MaxStepsStopping:
+class MaxStepsStopping(_OfModel):
     """Stop training once `max_steps` steps are complete."""
 
     def __init__(self, max_steps: int) -> None:
         self.max_steps = max_steps
-        self.model: Any = None
-
-    def set_model(self, model: Any) -> None:
-        self.model = model
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch + 1 >= self.max_steps:
@@ -102,17 +101,12 @@ class Callbacks:
 
     def state(self) -> list[dict[str, Any]]:
         """Return what a checkpoint must have of each callback: its numbers that have changed."""
-        return [
-            {
-                "name": type(callback).__name__,
-                "numbers": {
-                    name: value
-                    for name, value in _numbers_of(callback).items()
-                    if name not in first or first[name] != value
-                },
-            }
-            for callback, first in zip(self._callbacks, self._first, strict=True)
-        ]
+        state = []
+        for callback, first in zip(self._callbacks, self._first, strict=True):
+            present = _numbers_of(callback).items()
+            changed = {name: value for name, value in present if name not in first or first[name] != value}
+            state.append({"name": type(callback).__name__, "numbers": changed})
+        return state
 
 
 def _numbers_of(callback: Any) -> dict[str, Any]:

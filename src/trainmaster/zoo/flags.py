@@ -1,85 +1,90 @@
-"""The flags of `python -m trainmaster.zoo train|evaluate|predict`: one table, which the submitter's side reads too.
+"""ElasticDL's flags that `python -m trainmaster.zoo train|evaluate|predict` takes, and their parser.
 
-Names, defaults and meanings are ElasticDL's. A flag is `--NAME VALUE`, or `--NAME` alone where it is of the type `bool`. `tasks` are those
-that take it; other tasks refuse it.
+Names, defaults and meanings are ElasticDL's. A flag is `--NAME VALUE`, or `--NAME` alone where its value is true or false. A task refuses
+the flags of others. `tm train` and its like have these flags too, and some for the job (`integrations.elasticdl.flags`): so a text says
+what a flag is in both.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from .errors import BadModel, did_you_mean
 
 TRAIN, EVALUATE, PREDICT = TASKS = ("train", "evaluate", "predict")
 SINGLE, PARAMETER_SERVER, ALLREDUCE = STRATEGIES = ("Local", "ParameterServerStrategy", "AllreduceStrategy")
-_MODEL_TASKS = (TRAIN, EVALUATE)
+# How a value is written, as the help shows it.
+COUNT, BYTES, BOOL = "N", "BYTES", "[true|false]"
+# Sections of the help.
+MODEL, DATA, TRAINING, RESULTS, JOB = "Model", "Data", "Training", "Checkpoints and results", "Job"
+_TRAIN, _EVALUATES = (TRAIN,), (TRAIN, EVALUATE)
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A flag. `type`: of its value: str, int or bool. `choices`: all that its value may be; (): anything."""
+class Flag(NamedTuple):
+    """A flag. `verbs`: the tasks that have it. `least`: of a number. A `metavar` of A|B|C names all that the value may be."""
 
     name: str
-    type: type
-    default: Any
-    help: str
-    tasks: tuple[str, ...] = TASKS
-    choices: tuple[str, ...] = ()
-    least: int = 0  # of a number
+    metavar: str
+    default: str
+    section: str
+    doc: str
+    verbs: tuple[str, ...] = TASKS
+    least: int = 0
 
     @property
-    def is_needed(self) -> bool:
-        """Tell whether the user must give it."""
-        return self.default is None
+    def is_number(self) -> bool:
+        return self.metavar in (COUNT, BYTES)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(self.metavar.split("|")) if "|" in self.metavar and self.metavar != BOOL else ()
 
 
 FLAGS = (
-    Flag("model_zoo", str, None, "the directory of the model files"),
-    Flag("model_def", str, None, "the model: dir.module.function_or_class, from the directory of the zoo on"),
-    Flag("model_params", str, "", "arguments of the model: name=value, with commas or semicolons between"),
-    Flag("loss", str, "loss", "the name of the loss in the model file", (TRAIN,)),
-    Flag("optimizer", str, "optimizer", "the name of the function that makes the optimizer", (TRAIN,)),
-    Flag("feed", str, "feed", "the name of the function that makes features and labels of records; also --dataset_fn"),
-    Flag("eval_metrics_fn", str, "eval_metrics_fn", "the name of the function that gives the metrics", _MODEL_TASKS),
-    Flag("callbacks", str, "callbacks", "the name of the function that gives the callbacks", (TRAIN,)),
-    Flag("custom_data_reader", str, "custom_data_reader", "the name of the function that makes a reader of the file's own"),
-    Flag("data_reader_params", str, "", "arguments of the reader; of CSV: sep and columns; reader_type: CSV, Text, RecordIO, ..."),
-    Flag("prediction_outputs_processor", str, "PredictionOutputsProcessor", "the name of the class that gets the predictions",
-         (PREDICT,)),
-    Flag("minibatch_size", int, 64, "the number of examples of a batch", least=1),
-    Flag("num_minibatches_per_task", int, 8, "batches of a shard of a custom_data_reader: its records_per_task", least=1),
-    Flag("num_epochs", int, 1, "how often the training data are read; in a job its file says it", (TRAIN,), least=1),
-    Flag("training_data", str, "", "a file, directory or pattern to train on; in a job its input training", (TRAIN,)),
-    Flag("validation_data", str, "", "what to evaluate on; in a job its input validation", _MODEL_TASKS),
-    Flag("prediction_data", str, "", "what to predict from; in a job its input prediction", (PREDICT,)),
-    Flag("evaluation_steps", int, 0, "evaluate after each so many steps, and at the end; 0: at the end alone", (TRAIN,)),
-    Flag("checkpoint_steps", int, 0, "save a checkpoint after each so many steps, and at the end; 0: at the end alone", (TRAIN,)),
-    Flag("checkpoint_dir", str, "", "where checkpoints are kept, and training goes on from; in a job its checkpoint's path", (TRAIN,)),
-    Flag("keep_checkpoint_max", int, 0, "the number of newest checkpoints that are kept; 0: all", (TRAIN,)),
-    Flag("checkpoint_dir_for_init", str, "", "begin from a directory of checkpoints, an exported model, or a file of weights"),
-    Flag("output", str, "", "the directory for the exported model, of predict for the predictions; in a job its output", (TRAIN, PREDICT)),
-    Flag("log_loss_steps", int, 100, "print the loss after each so many steps; 0: never", (TRAIN,)),
-    Flag("max_step", int, 0, "stop after so many steps; 0: when the data have ended", (TRAIN,)),
-    Flag("distribution_strategy", str, SINGLE, "how several workers train one model", choices=STRATEGIES),
-    Flag("num_ps_pods", int, 0, "the number of parameter servers; 0: as many as the job's role ps has"),
-    Flag("get_model_steps", int, 1, "fetch parameters from the servers at each so many steps", (TRAIN,), least=1),
-    Flag("grads_to_wait", int, 1, "the number of workers' gradients that the servers apply at once", (TRAIN,), least=1),
-    Flag("sync_version_tolerance", int, 0, "how many versions gradients may be behind the servers' parameters", (TRAIN,)),
-    Flag("use_async", bool, False, "have the servers apply gradients as they come", (TRAIN,)),
-    Flag("lr_staleness_modulation", bool, False, "have the servers divide the learning rate by the staleness of gradients", (TRAIN,)),
-    Flag("embedding_size", int, 2 * 1024 * 1024, "the bytes above which a Keras embedding is on the parameter servers", (TRAIN,)),
-    Flag("evict_unused", str, "", "remove rows of tables that were in no batch for so long, like 7d; a table may say it itself", (TRAIN,)),
-    Flag("log_level", str, "INFO", "how much is printed", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+    Flag("model_zoo", "DIR", "", MODEL, "the directory of model files; it is sent with the job"),
+    Flag("model_def", "DIR.MODULE.NAME", "", MODEL, "the model: dir.module.function_or_class of the zoo"),
+    Flag("model_params", "K=V;K=V", "", MODEL, "arguments of the model's function"),
+    Flag("loss", "NAME", "loss", MODEL, "the loss function in the model file", _TRAIN),
+    Flag("optimizer", "NAME", "optimizer", MODEL, "the function that makes the optimizer", _TRAIN),
+    Flag("feed", "NAME", "feed", MODEL, "the function that makes batches of records; also --dataset_fn"),
+    Flag("eval_metrics_fn", "NAME", "eval_metrics_fn", MODEL, "the function that gives the metrics", _EVALUATES),
+    Flag("callbacks", "NAME", "callbacks", MODEL, "the function that gives callbacks", _TRAIN),
+    Flag("custom_data_reader", "NAME", "custom_data_reader", MODEL, "the function that makes a reader"),
+    Flag("prediction_outputs_processor", "NAME", "PredictionOutputsProcessor", MODEL, "the class that gets each prediction", (PREDICT,)),
+    Flag("training_data", "URL", "", DATA, "what is trained on: a path, a pattern or a URL", _TRAIN),
+    Flag("validation_data", "URL", "", DATA, "what the model is evaluated on", _EVALUATES),
+    Flag("prediction_data", "URL", "", DATA, "what is predicted", (PREDICT,)),
+    Flag("data_reader_params", "K=V;K=V", "", DATA, "arguments of the reader: reader_type (CSV, Text, RecordIO); of CSV sep and columns"),
+    Flag("minibatch_size", COUNT, "64", DATA, "records of a batch", least=1),
+    Flag("num_minibatches_per_task", COUNT, "8", DATA, "batches of a shard, where files can be cut so; files: default by size", least=1),
+    Flag("num_epochs", COUNT, "1", DATA, "how often every record is read", _TRAIN, 1),
+    Flag("distribution_strategy", "|".join(STRATEGIES), SINGLE, TRAINING, "how workers share the model"),
+    Flag("get_model_steps", COUNT, "1", TRAINING, "the model is fetched from the servers every so many steps", _TRAIN, 1),
+    Flag("grads_to_wait", COUNT, "1", TRAINING, "gradients that make one synchronous step", _TRAIN, 1),
+    Flag("sync_version_tolerance", COUNT, "0", TRAINING, "versions that a gradient may be late", _TRAIN),
+    Flag("use_async", BOOL, "false", TRAINING, "whether each gradient is applied at once", _TRAIN),
+    Flag("lr_staleness_modulation", BOOL, "false", TRAINING, "whether late gradients count less; with --use_async", _TRAIN),
+    Flag("embedding_size", BYTES, "2097152", TRAINING, "larger embeddings move to the servers", _TRAIN),
+    Flag("evict_unused", "DURATION", "", TRAINING, "rows of tables that were in no batch for so long are removed, as by 7d", _TRAIN),
+    Flag("evaluation_steps", COUNT, "0", TRAINING, "the model is evaluated every so many steps, and at the end", _TRAIN),
+    Flag("log_loss_steps", COUNT, "100", TRAINING, "the loss is printed every so many steps", _TRAIN),
+    Flag("max_step", COUNT, "0", TRAINING, "training ends after so many steps; 0: with its data", _TRAIN),
+    Flag("checkpoint_steps", COUNT, "0", RESULTS, "a checkpoint is made every so many steps, and at the end", _TRAIN),
+    Flag("checkpoint_dir", "URL", "", RESULTS, "where checkpoints are kept; default: with the job", _TRAIN),
+    Flag("keep_checkpoint_max", COUNT, "0", RESULTS, "checkpoints that are kept; 0: all", _TRAIN),
+    Flag("checkpoint_dir_for_init", "URL", "", RESULTS, "a checkpoint, an exported model or weights to begin from"),
+    Flag("output", "URL", "", RESULTS, "where the model is exported to, or predictions are written", (TRAIN, PREDICT)),
+    Flag("num_ps_pods", COUNT, "0", JOB, "parameter servers; training by servers has at least one"),
+    Flag("log_level", "DEBUG|INFO|WARNING|ERROR|CRITICAL", "INFO", JOB, "what the workers print"),
 )  # fmt: skip
+_NEEDED = ("model_zoo", "model_def")
 OLDER_NAMES = {"dataset_fn": "feed"}
 
 
 def flags_of(task: str) -> dict[str, Flag]:
     """Return the flags of a task by name."""
-    return {flag.name: flag for flag in FLAGS if task in flag.tasks}
+    return {flag.name: flag for flag in FLAGS if task in flag.verbs}
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -87,7 +92,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
     Raises BadModel for what cannot be understood, SystemExit(0) after `--help`, which it prints.
     """
-    parser = _Parser(prog="python -m trainmaster.zoo", description=_ABOUT, allow_abbrev=False)
+    parser = _parser()
     commands = parser.add_subparsers(dest="task", metavar="train|evaluate|predict", required=True)
     for task in TASKS:
         command = commands.add_parser(task, help=_TASK_HELP[task], description=_TASK_HELP[task], allow_abbrev=False)
@@ -103,42 +108,33 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     if unknown:
         name = unknown[0].partition("=")[0]
         elsewhere = next((flag for flag in FLAGS if f"--{flag.name}" == name), None)
-        mend = f"it is a flag of {' and '.join(elsewhere.tasks)}" if elsewhere else f"see {task} --help"
+        mend = f"it is a flag of {' and '.join(elsewhere.verbs)}" if elsewhere else f"see {task} --help"
         near = did_you_mean(name.lstrip("-"), list(known), "")
         raise BadModel(
             f"{task} has no flag {name}",
             mend=near.replace("did you mean ", "did you mean --") if near and not elsewhere else mend,
         )
     for name, flag in known.items():
-        if flag.type is int and values[name] < flag.least:
+        if flag.is_number and values[name] < flag.least:
             raise BadModel(f"--{name} must be at least {flag.least}, and is {values[name]}")
-        if flag.is_needed and not values[name]:
-            raise BadModel(f"--{name} is needed: {flag.help}")
+        if name in _NEEDED and not values[name]:
+            raise BadModel(f"--{name} is needed: {flag.doc}")
     return task, values
 
 
 def _add(command: Any, flag: Flag) -> None:
-    shown = f"{flag.help} (needed)" if flag.is_needed else flag.help
-    if flag.default and flag.type is not bool:
-        shown += f" (default: {flag.default})"
     names = [f"--{flag.name}", *(f"--{older}" for older, name in OLDER_NAMES.items() if name == flag.name)]
-    if flag.type is bool:
-        command.add_argument(
-            *names,
-            dest=flag.name,
-            type=true_or_false,
-            nargs="?",
-            const=True,
-            default=False,
-            metavar="true|false",
-            help=shown,
-        )
-    else:
-        choices, kind = flag.choices or None, str.upper if flag.name == "log_level" else flag.type
-        metavar = None if choices else {int: "N", str: "TEXT"}[flag.type]
-        command.add_argument(
-            *names, dest=flag.name, type=kind, default=flag.default, choices=choices, metavar=metavar, help=shown
-        )
+    shown = f" (default: {flag.default})" if flag.default not in ("", "0", "false") else ""
+    options: dict[str, Any] = {"metavar": None if flag.choices else flag.metavar.strip("[]"), "default": flag.default}
+    if flag.metavar == BOOL:
+        options |= {"type": true_or_false, "nargs": "?", "const": True}
+    elif flag.is_number:
+        options["type"] = int
+    elif flag.choices:
+        options |= {"choices": flag.choices, "type": str.upper if flag.name == "log_level" else str}
+    command.add_argument(
+        *names, dest=flag.name, help=flag.doc + (" (needed)" if flag.name in _NEEDED else shown), **options
+    )
 
 
 def true_or_false(text: str) -> bool:
@@ -147,14 +143,18 @@ def true_or_false(text: str) -> bool:
     return text.lower() in ("true", "1", "yes")
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are a BadModel."""
+def _parser() -> Any:
+    """Return a parser whose errors are a BadModel. Only a program loads argparse: the submitter's side reads the table."""
+    import argparse
 
-    def error(self, message: str) -> NoReturn:
-        raise BadModel(message[:1].lower() + message[1:], mend=f"see {self.prog} --help")
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise BadModel(message[:1].lower() + message[1:], mend=f"see {self.prog} --help")
+
+    about = "Train, evaluate or predict with a model that is described in one file. In a job its data are shared among the workers."
+    return Parser(prog="python -m trainmaster.zoo", description=about, allow_abbrev=False)
 
 
-_ABOUT = "Train, evaluate or predict with a model that is described in one file. In a job its data are shared among the workers."
 _TASK_HELP = {
     TRAIN: "Train a model, and export it",
     EVALUATE: "Compute the metrics of a trained model",

@@ -42,15 +42,8 @@ from .errors import BadModel, did_you_mean
 
 MODEL = "custom_model"
 # Part -> the name in the file where the user gives none.
-DEFAULT_NAMES = {
-    "loss": "loss",
-    "optimizer": "optimizer",
-    "feed": "feed",
-    "eval_metrics_fn": "eval_metrics_fn",
-    "callbacks": "callbacks",
-    "custom_data_reader": "custom_data_reader",
-    "prediction_outputs_processor": "PredictionOutputsProcessor",
-}
+_PARTS = ("loss", "optimizer", "feed", "eval_metrics_fn", "callbacks", "custom_data_reader")
+DEFAULT_NAMES = {**{part: part for part in _PARTS}, "prediction_outputs_processor": "PredictionOutputsProcessor"}
 OLDER_NAMES = {"feed": "dataset_fn"}
 # Task -> the parts that it needs.
 NEEDED = {
@@ -69,15 +62,10 @@ _CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "custom_data_reader": ((), ("data_origin", "records_per_task")),
 }
 _MODEL_CLASSES = {("keras", "Model"), ("tf_keras", "Model"), ("tensorflow", "Model"), ("torch", "Module")}
-_NAMES_BY_RUNNING = (
-    "globals",
-    "vars",
-    "setattr",
-    "exec",
-)  # functions that can give a module names which are not written
-_THEIR_NAMES = os.path.join(
-    os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias"
-)  # packages named as ElasticDL's
+ANY = "*"  # a name for all that a file may have besides those that are written in it
+_NAMES_BY_RUNNING = ("globals", "vars", "setattr", "exec")  # functions that can give a module any names
+# The packages that are named as ElasticDL's.
+_THEIR_NAMES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "elasticdl", "alias")
 _LAST_FRAMES = 3  # of a traceback, that an error shows
 
 
@@ -162,22 +150,20 @@ def check_params(model_file: ModelFile, params: Mapping[str, Any]) -> None:
 
 def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     """Return the path of a definition's file, the name of its module and the name in it."""
+    place, form = f"model_zoo: {zoo}", "from the directory of the zoo on"
     if not os.path.isdir(zoo):
         reason = "is not a directory" if os.path.exists(zoo) else "does not exist"
         folder, file = os.path.split(zoo)
         is_file = os.path.isfile(zoo) and file.endswith(".py")
         mend = f"give the directory of the model file{f': {folder or os.curdir}' if is_file else 's'}"
-        raise BadModel(f"the model zoo {reason}: {zoo}", place=f"model_zoo: {zoo}", mend=mend)
+        raise BadModel(f"the model zoo {reason}: {zoo}", place=place, mend=mend)
     names = definition.split(".")
     if os.sep in definition or definition.startswith("."):
-        raise BadModel(
-            f"{flag} leads outside of the model zoo: {definition}",
-            place=f"model_zoo: {zoo}",
-            mend="write dir.module.function, from the directory of the zoo on",
-        )
+        mend = f"write dir.module.function, {form}"
+        raise BadModel(f"{flag} leads outside of the model zoo: {definition}", place=place, mend=mend)
     if len(names) < 2 or not all(name.isidentifier() for name in names):
-        mend = "write dir.module.function_or_class, from the directory of the zoo on"
-        raise BadModel(f"{flag} names no function of a file: {definition}", place=f"model_zoo: {zoo}", mend=mend)
+        mend = f"write dir.module.function_or_class, {form}"
+        raise BadModel(f"{flag} names no function of a file: {definition}", place=place, mend=mend)
     *folders, stem, symbol = names
     path = zoo
     for at in range(len(folders)):
@@ -185,11 +171,8 @@ def locate(zoo: str, definition: str, flag: str) -> tuple[str, str, str]:
     path = _entry(path, names, len(folders), ".py", flag)
     root, target = os.path.realpath(zoo), os.path.realpath(path)
     if os.path.commonpath([root, target]) != root:
-        raise BadModel(
-            f"{flag} leads outside of the model zoo: {definition} is a link to {target}",
-            place=f"model_zoo: {zoo}",
-            mend="copy the file into the zoo",
-        )
+        fault = f"{flag} leads outside of the model zoo: {definition} is a link to {target}"
+        raise BadModel(fault, place=place, mend="copy the file into the zoo")
     return path, ".".join([*folders, stem]), symbol
 
 
@@ -233,36 +216,36 @@ def check_names(
 
 
 def _check_written(path: str, name: str, part: str, reason: str, older: str = "") -> None:
-    names = _written_names(path)
-    if names is not None and name not in names and older not in names:
+    names = written_names(path)
+    if ANY not in names and name not in names and older not in names:
         raise _lacks(path, name, part, reason, [own for own, is_defined in names.items() if is_defined], [*names])
 
 
-def _written_names(path: str) -> dict[str, bool] | None:
-    """Return the names that a file gives its module, and whether each is a function or class of its own. None: reading does not tell."""
+def written_names(path: str) -> dict[str, bool]:
+    """Return the names that a file gives its module, and whether each is a function or class of its own. ANY: reading does not tell all."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+        return {ANY: False}
     names: dict[str, bool] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in _NAMES_BY_RUNNING:
-            return None
+            names[ANY] = False
         if isinstance(node, ast.Global):
             names.update(dict.fromkeys(node.names, False))
     nodes: list[ast.AST] = [*tree.body]
     while nodes:
         node = nodes.pop(0)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names[node.name] = not node.name.startswith("_")
+            names[ANY if node.name == "__getattr__" else node.name] = not node.name.startswith("_")
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] = False
         elif isinstance(node, ast.alias):
-            names[node.asname or node.name.partition(".")[0]] = False
+            names[node.asname or node.name.partition(".")[0]] = False  # ANY of `import *`
         nodes.extend(ast.iter_child_nodes(node))
-    return None if {"*", "__getattr__"} & {*names} else names
+    return names
 
 
 # -- importing it --
@@ -274,12 +257,11 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
     if present is not None and os.path.realpath(getattr(present, "__file__", None) or "") == target:
         return present
     if present is not None:
-        raise BadModel(
-            f"the module {name} is loaded already, from {getattr(present, '__file__', None) or 'the interpreter'}",
-            place=path,
-            mend="give the model file another name",
-        )
-    _extend_path(zoo, path)
+        fault = f"the module {name} is loaded already, from {getattr(present, '__file__', None) or 'the interpreter'}"
+        raise BadModel(fault, place=path, mend="give the model file another name")
+    folders = [os.path.abspath(zoo), os.path.dirname(os.path.abspath(zoo))]
+    sys.path[:0] = [place for place in (_THEIR_NAMES, os.path.dirname(os.path.abspath(path))) if place not in sys.path]
+    sys.path += [place for place in folders if place not in sys.path]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -294,18 +276,14 @@ def _import(zoo: str, path: str, name: str) -> ModuleType:
     return module
 
 
-def _extend_path(zoo: str, path: str) -> None:
-    zoo, folder = os.path.abspath(zoo), os.path.dirname(os.path.abspath(path))
-    sys.path[:0] = [place for place in (_THEIR_NAMES, folder) if place not in sys.path]
-    sys.path += [place for place in (zoo, os.path.dirname(zoo)) if place not in sys.path]
-
-
 def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
     if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
         line = f", line {error.lineno}" if error.lineno else ""
         text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
         return BadModel(f"{error.filename} is not valid Python: {error.msg}", place=f"{error.filename}{line}{text}")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_within(zoo, frame.filename)]
+    root = os.path.join(os.path.realpath(zoo), "")
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if os.path.realpath(frame.filename).startswith(root)]
     lines = [f"{frame.filename}, line {frame.lineno}: {frame.line}" for frame in frames[-_LAST_FRAMES:]]
     mend = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -315,11 +293,8 @@ def _import_error(zoo: str, path: str, error: BaseException) -> BadModel:
     elif isinstance(error, SystemExit):
         mend = 'a model file is imported: put what it does as a program below if __name__ == "__main__":'
     text = f": {error}" if str(error) else ""
-    return BadModel(
-        f"{path} raised {type(error).__name__}{text} while it was imported",
-        place="\n  ".join(lines) or path,
-        mend=mend,
-    )
+    message = f"{path} raised {type(error).__name__}{text} while it was imported"
+    return BadModel(message, place="\n  ".join(lines) or path, mend=mend)
 
 
 def keras_2_mend() -> str:
@@ -328,11 +303,6 @@ def keras_2_mend() -> str:
     if not version.startswith("3"):
         return ""
     return "if the file was written for Keras 2, install tf_keras and set TF_USE_LEGACY_KERAS=1 (--envs TF_USE_LEGACY_KERAS=1)"
-
-
-def _is_within(zoo: str, path: str) -> bool:
-    root = os.path.join(os.path.realpath(zoo), "")
-    return os.path.realpath(path).startswith(root)
 
 
 # -- what it holds --

@@ -23,20 +23,16 @@ _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 def parse_params(text: str, flag: str = "model_params") -> dict[str, Any]:
     """Return the keyword arguments that `text` says. `flag` names the text in errors. Raises BadModel."""
     params: dict[str, Any] = {}
+    place = f"{flag}: {text}"
     for entry in _entries(text):
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals:
-            raise BadModel(
-                f"{flag} has an entry without a value: {entry}", place=f"{flag}: {text}", mend=f"write {name}=VALUE"
-            )
+            raise BadModel(f"{flag} has an entry without a value: {entry}", place=place, mend=f"write {name}=VALUE")
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise BadModel(
-                f"{flag} has a name that a parameter cannot have: {name or entry}",
-                place=f"{flag}: {text}",
-                mend="write name=value, with a comma or a semicolon between two of them",
-            )
+            mend = "write name=value, with a comma or a semicolon between two of them"
+            raise BadModel(f"{flag} has a name that a parameter cannot have: {name or entry}", place=place, mend=mend)
         if name in params:
-            raise BadModel(f"{flag} has {name} more than once", place=f"{flag}: {text}")
+            raise BadModel(f"{flag} has {name} more than once", place=place)
         params[name] = _literal(name, value, flag, text)
     return params
 

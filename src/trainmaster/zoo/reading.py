@@ -27,18 +27,14 @@ def reader_of(
     if url := counted_input(name):
         shared = SharedReader(*_arguments(name, flags, parts, params))
         if shared.count != (count := counted(url)[0]):
-            raise BadModel(
-                f"create_shards() gives {shared.count} records here, and the job was made for {count}",
-                place=place,
-                mend="give the same in each process, or submit again where the data have changed",
-            )
+            fault = f"create_shards() gives {shared.count} records here, and the job was made for {count}"
+            mend = "give the same in each process, or submit again where the data have changed"
+            raise BadModel(fault, place=place, mend=mend)
         return runtime.shards(name)._source(), shared
     if is_shared:
-        raise BadModel(
-            "the master does not know how many records the custom_data_reader has, so workers cannot share them",
-            place=place,
-            mend=f"let the job say it: --set inputs.{name}.url=records://COUNT/SIZE, or use one worker",
-        )
+        fault = "the master does not know how many records the custom_data_reader has, so workers cannot share them"
+        mend = f"let the job say it: --set inputs.{name}.url=records://COUNT/SIZE, or use one worker"
+        raise BadModel(fault, place=place, mend=mend)
     reader = CustomReader(*_arguments(name, flags, parts, params), flags.get("num_epochs", 1))
     return reader, reader
 

@@ -28,22 +28,16 @@ from .stored_sets import states_in
 
 def initialise(model: Any, place: str) -> int:
     """Give a model that is built its weights, and return the number of steps that trained them. Raises BadModel."""
-    if "://" not in place and not os.path.exists(place):
-        raise BadModel(f"{place} does not exist", place=FLAG)
-    if not os.path.isfile(place):
-        loaded = _checkpoint(place)
-        if loaded is not None:
-            restore(model, loaded)
-            return int(loaded.step)
+    if (loaded := _checkpoint(place)) is not None:
+        restore(model, loaded)
+        return int(loaded.step)
     model.load_weights(_weights(model, place))
     return 0
 
 
 def initialise_tables(model: Any, place: str) -> None:
     """Give a model that is built, and does not use its tables yet, weights, and rows for the tables to begin with. Raises BadModel."""
-    if "://" not in place and not os.path.exists(place):
-        raise BadModel(f"{place} does not exist", place=FLAG)
-    if not os.path.isfile(place) and _checkpoint(place) is not None:
+    if _checkpoint(place) is not None:
         mend = "name what its training exported, or let it go on with its --checkpoint_dir"
         raise BadModel(f"tables cannot begin from a worker's checkpoint in {place}", place=FLAG, mend=mend)
     model.load_before_tables(_weights(model, place))
@@ -100,8 +94,13 @@ def restore(model: Any, state: Any) -> None:
 
 
 def _checkpoint(place: str) -> Any:
+    """Return the newest checkpoint of a place; None where it has none. Raises BadModel where there is no such place."""
     from ..runtime.states import stored_states
 
+    if "://" not in place and not os.path.exists(place):
+        raise BadModel(f"{place} does not exist", place=FLAG)
+    if os.path.isfile(place):
+        return None
     with states_in(place) as directory:
         if "://" not in directory and not glob.glob(os.path.join(glob.escape(directory), "state-*.json")):
             return None
@@ -113,10 +112,7 @@ def _checkpoint(place: str) -> Any:
 def _exported(model: Any, directory: str) -> str:
     """Return the path of an exported model: in the directory, or in that of a task below it."""
     for name in model.model_files:
-        for path in (
-            os.path.join(directory, name),
-            *sorted(glob.glob(os.path.join(glob.escape(directory), "*", name))),
-        ):
-            if os.path.isfile(path):
-                return path
+        below = sorted(glob.glob(os.path.join(glob.escape(directory), "*", name)))
+        for path in filter(os.path.isfile, [os.path.join(directory, name), *below]):
+            return path
     return ""

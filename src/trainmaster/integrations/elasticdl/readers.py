@@ -5,7 +5,6 @@ The reader is the user's code, so it is asked in the Python that the programs ha
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
@@ -19,24 +18,6 @@ from trainmaster.core.errors import BadInput
 from trainmaster.host import children
 
 LIMIT = 300.0  # s; the reader may count the records of large data
-
-
-def has_reader(path: str, name: str) -> bool:
-    """Tell whether a model file has something of the reader's name. The file is not run."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            body = ast.parse(file.read()).body
-        except (SyntaxError, ValueError):
-            return False  # the program says what is wrong
-    names: list[str] = []
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            names += [alias.asname or alias.name for alias in node.names]
-        elif isinstance(node, ast.Assign):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return name in names
 
 
 def counted_url(words: Sequence[str], data: str) -> str:

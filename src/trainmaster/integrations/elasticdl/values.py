@@ -11,33 +11,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.core.foreign import number_in
-from trainmaster.integrations.dialect import Said, unsupported, wrong_value
+from trainmaster.integrations.dialect import Option, unsupported, wrong_value
 
 _AMOUNT = re.compile(r"(\d{1,12})([KMGTP]i?)")
 _CPU = re.compile(r"(\d{1,6}(?:\.\d+)?)|(\d{1,9})m")
 _GPU = "nvidia.com/gpu"
 _DISK = ("disk", "ephemeral-storage")
-_VOLUME = {
-    "claim_name": "claim",
-    "host_path": "host_path",
-    "mount_path": "path",
-    "sub_path": "sub_path",
-    "type": "type",
-}
+_VOLUME = {name: name for name in ("host_path", "sub_path", "type")} | {"claim_name": "claim", "mount_path": "path"}
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _SPECS = {"pod_spec": "", "master_pod_spec": "master", "ps_pod_spec": "ps", "worker_pod_spec": "worker"}
 SERVICE = "service_spec"
 _OF_PODS = ("labels", "annotations", "tolerations", "affinity", "env")
 
 
-def boolean(option: Said) -> bool:
+def boolean(option: Option) -> bool:
     word = option.text.strip().lower()
     if word not in (*_TRUE, *_FALSE):
         raise wrong_value(option, "true or false")
     return word in _TRUE
 
 
-def resources(option: Said) -> tuple[dict[str, Any], str]:
+def resources(option: Option) -> tuple[dict[str, Any], str]:
     """Return `cpu=1,memory=4096Mi,gpu=1` as keys of a role's resources; and the amount of the node's disk, "" where none is named."""
     amounts: dict[str, Any] = {}
     disk = ""
@@ -59,7 +53,7 @@ def resources(option: Said) -> tuple[dict[str, Any], str]:
     return amounts, disk
 
 
-def _cores(text: str, option: Said) -> float:
+def _cores(text: str, option: Option) -> float:
     amount = _CPU.fullmatch(text)
     cores = (float(amount[1]) if amount[1] else int(amount[2]) / 1000) if amount else 0.0
     if cores <= 0:
@@ -67,14 +61,14 @@ def _cores(text: str, option: Said) -> float:
     return cores
 
 
-def _size(text: str, option: Said) -> str:
+def _size(text: str, option: Option) -> str:
     amount = _AMOUNT.fullmatch(text)
     if amount is None:
         raise wrong_value(option, "a size with a unit, like memory=4096Mi or memory=4Gi")
     return f"{amount[1]}{amount[2]}B"
 
 
-def pairs(option: Said, separator: str, expected: str) -> dict[str, str]:
+def pairs(option: Option, separator: str, expected: str) -> dict[str, str]:
     """Return `a=1,b=2` as a dictionary. A name that occurs twice is refused, as in ElasticDL."""
     entries: dict[str, str] = {}
     for entry in filter(None, (entry.strip() for entry in option.text.split(separator))):
@@ -85,11 +79,11 @@ def pairs(option: Said, separator: str, expected: str) -> dict[str, str]:
     return entries
 
 
-def volumes(option: Said) -> list[dict[str, str]]:
+def volumes(option: Option) -> list[dict[str, str]]:
     """Return `host_path=/h,mount_path=/m;claim_name=c,mount_path=/n` as `engines.kubernetes.volumes`."""
     entries = []
     for text in filter(None, (entry.strip() for entry in option.text.split(";"))):
-        fields = pairs(Said(text, option.origin), ",", "pairs like host_path=/data,mount_path=/data")
+        fields = pairs(Option(text, option.origin), ",", "pairs like host_path=/data,mount_path=/data")
         if unknown := [name for name in fields if name not in _VOLUME]:
             raise wrong_value(option, f"{', '.join(_VOLUME)}, not {unknown[0]}")
         if "mount_path" not in fields or ("claim_name" in fields) == ("host_path" in fields):
@@ -98,7 +92,7 @@ def volumes(option: Said) -> list[dict[str, str]]:
     return entries
 
 
-def variables(option: Said) -> dict[str, str]:
+def variables(option: Option) -> dict[str, str]:
     """Return `k1=v1,k2=v2` as variables. A comma may be part of a value: only the last one before a `=` ends it."""
     parts = option.text.split("=")
     names, values = [parts[0].strip()], []
@@ -116,7 +110,7 @@ def variables(option: Said) -> dict[str, str]:
     return dict(zip(names, values, strict=False))
 
 
-def priority(option: Said) -> Any:
+def priority(option: Option) -> Any:
     """Return `high`, a part like `0.5` or `high=0.5`, as `engines.kubernetes.priority_class` of a role."""
     name, mark, part = option.text.strip().partition("=")
     text = part if mark else name
@@ -131,7 +125,7 @@ def priority(option: Said) -> Any:
     return {"class": name if mark else "high", "fraction": fraction, "other": "low"}
 
 
-def pod_specs(option: Said) -> dict[str, dict[str, Any]]:
+def pod_specs(option: Option) -> dict[str, dict[str, Any]]:
     """Return `--cluster_spec_json` as role -> labels, annotations, tolerations, affinity and env (a dictionary); "" means all pods, and
     SERVICE its specification of services.
     """
@@ -154,11 +148,11 @@ def pod_specs(option: Said) -> dict[str, dict[str, Any]]:
     return specs
 
 
-def _env(entries: Any, option: Said) -> dict[str, str]:
+def _env(entries: Any, option: Option) -> dict[str, str]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "name" in entry for entry in entries):
         raise wrong_value(option, 'env as [{"name": NAME, "value": VALUE}]')
     for entry in entries:
         if "value" not in entry:
             instead = "a template says it: --set engines.kubernetes.pod=..."
-            raise unsupported(Said(str(entry["name"]), option.origin), "a variable that Kubernetes fills in", instead)
+            raise unsupported(Option(str(entry["name"]), option.origin), "a variable that Kubernetes fills in", instead)
     return {str(entry["name"]): str(entry["value"]) for entry in entries}

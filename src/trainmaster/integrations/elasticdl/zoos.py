@@ -97,9 +97,8 @@ def writing(path: Path) -> Iterator[None]:
         if not was_there:
             shutil.rmtree(path, ignore_errors=True)
         reason = error.strerror or error.args[0][0][2].rpartition("] ")[2].partition(":")[0]
-        raise BadInput(
-            f"{path} cannot be written: {reason}", place=str(path), mend="name another directory", anchor="no-file"
-        ) from error
+        fault = f"{path} cannot be written: {reason}"
+        raise BadInput(fault, place=str(path), mend="name another directory", anchor="no-file") from error
 
 
 def recipe(base: str = "", requirements: str = "", zoo: str = ".") -> str:
@@ -111,12 +110,8 @@ def recipe_in(folder: Path) -> Path:
     """Return the recipe that a directory holds. Raises BadInput where it has none."""
     path = next((folder / name for name in RECIPES if (folder / name).is_file()), None)
     if path is None:
-        raise BadInput(
-            f"{folder} has no {' and no '.join(RECIPES)}",
-            place=str(folder),
-            mend="tm zoo init DIR begins a zoo with one",
-            anchor="image-build",
-        )
+        fault, mend = f"{folder} has no {' and no '.join(RECIPES)}", "tm zoo init DIR begins a zoo with one"
+        raise BadInput(fault, place=str(folder), mend=mend, anchor="image-build")
     return path
 
 
@@ -127,12 +122,8 @@ def recipe_of_theirs(zoo: str, base: str, packages: str, index: str) -> str:
     """
     for flag, folder in (("--model_zoo", zoo), ("--local_pkg_dir", packages)):
         if folder and not os.path.isdir(folder):
-            raise BadInput(
-                f"{folder} is not a directory",
-                place=f"flag {flag}",
-                mend=f"it is looked for in {Path.cwd()}",
-                anchor="no-file",
-            )
+            mend = f"it is looked for in {Path.cwd()}"
+            raise BadInput(f"{folder} is not a directory", place=f"flag {flag}", mend=mend, anchor="no-file")
     requirements = os.path.join(zoo, REQUIREMENTS)
     text = recipe(base, requirements if os.path.isfile(requirements) else "", os.path.normpath(zoo))
     text = text.replace(f"COPY {REQUIREMENTS} ", f"COPY {os.path.normpath(requirements)} ")

@@ -27,19 +27,9 @@ from ... import runtime
 from ..errors import BadModel, did_you_mean
 from ..modes import Metadata
 
-_READERS = {
-    "csv": "csv",
-    "text": "lines",
-    "recordio": "recordio",
-    "tfrecord": "tfrecord",
-    "jsonl": "jsonl",
-    "parquet": "auto",
-}
-_UNITS = {
-    "custom": "record",
-    "rows": "row group",
-    "table": "key",
-}  # kind of shard -> what it is cut by, unless by bytes
+_READERS = {name: name for name in ("csv", "recordio", "tfrecord", "jsonl")} | {"text": "lines", "parquet": "auto"}
+# Kind of shard -> what it is cut by, unless by bytes.
+_UNITS = {"custom": "record", "rows": "row group", "table": "key"}
 _LONGEST_FIELD = 2**30  # characters of a field of CSV; Python refuses more than 128 KiB by default
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}  # of a format that files need not have in a job
 
@@ -146,9 +136,8 @@ def _damaged(shard: Any, number: int, fault: str) -> BadModel:
 
 def _place(shard: Any, number: int) -> str:
     """Return the words for the record of a number, from 1 on, of a shard."""
-    return f"{shard.path}, record {number}" + (
-        f" of the shard from {_UNITS.get(shard.kind, 'byte')} {shard.start}" if shard.start else ""
-    )
+    part = f" of the shard from {_UNITS.get(shard.kind, 'byte')} {shard.start}" if shard.start else ""
+    return f"{shard.path}, record {number}{part}"
 
 
 class Window:
@@ -278,10 +267,10 @@ class Whole:
         if not self._shards:
             while (shard := self._source.next(False if self._shards else None)) is not None:
                 self._shards.append(shard)
-        remaining = Remaining(self._shards)
-        return Windows(
-            remaining, self.form, least, report=lambda shard, records: self._records.update({shard.number: records})
-        )
+        return Windows(Remaining(self._shards), self.form, least, report=self._note)
+
+    def _note(self, shard: Any, records: int) -> None:
+        self._records[shard.number] = records
 
     def finish(self) -> None:
         """Report all that was read as done."""

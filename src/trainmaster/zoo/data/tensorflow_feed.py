@@ -30,7 +30,8 @@ class TensorFlowFeed:
         self._is_begun = False
         self._error: BaseException | None = None
         signature = _signature(record, types)
-        pieces = tf.data.Dataset.from_generator(self._pieces, output_signature=tf.nest.map_structure(_more, signature))
+        several = tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), signature)
+        pieces = tf.data.Dataset.from_generator(self._pieces, output_signature=several)
         self._signature = signature
         dataset = feed(pieces.unbatch(), mode, metadata)
         if not isinstance(dataset, tf.data.Dataset):
@@ -41,9 +42,8 @@ class TensorFlowFeed:
         self.buffer = _shuffled(dataset)
         settings = tf.data.Options()
         settings.experimental_optimization.inject_prefetch = False
-        settings.autotune.enabled = (
-            False  # it takes the time at every record, which takes a third of the feed's own time
-        )
+        # It takes the time at every record, which takes a third of the feed's own time.
+        settings.autotune.enabled = False
         self._batched = dataset.batch(size).with_options(settings)
 
     def chunks(self, window: Any) -> Iterator[Any]:
@@ -148,11 +148,6 @@ def _spec_of(kind: Any, record: Any) -> Any:
 
 def _kind(value: Any) -> Any:
     return tf.bool if isinstance(value, bool) else tf.int64 if isinstance(value, int) else tf.float32
-
-
-def _more(spec: Any) -> Any:
-    """Return the form of several records of a form."""
-    return tf.TensorSpec([None, *spec.shape], spec.dtype)
 
 
 def _columns(records: list[Any], signature: Any) -> Any:

@@ -5,7 +5,7 @@
 
 A layer has no variable. During a step of the worker program it takes its rows from what the step has pulled (`lookups`), and the gradient
 of those rows alone comes out. `keras_layer` and `torch_modules` are the layers, and import their framework; `initial` says what rows begin
-with; `in_process` is the client of a table in this process; `files` are tables beside an exported model.
+with; `in_process` is the client of a table in this process; `contents` are the rows of whole tables.
 """
 
 from __future__ import annotations

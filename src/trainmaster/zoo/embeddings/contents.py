@@ -1,19 +1,24 @@
-"""Rows of tables, out of the client that has them."""
+"""Rows of tables: out of the client that has them, and in files beside an exported model.
+
+A table without a bound is in `tables/NAME.ids.npy` and `tables/NAME.rows.npy`, which have equally many ids, ascending, and rows.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy
 
 from ...ps.initializers import table_key
 from ...ps.specification import TableSpec
 from ..errors import BadModel
-from . import files
 from .lookups import OTHER_IDS
 
 _PIECE = 2**16  # rows that are pulled at once
+_FILES = "tables"
 
 
 def rows_of(source: Any, name: str, ids: Any, dimension: int) -> Any:
@@ -55,5 +60,30 @@ def write_unbounded(directory: str, source: Any, specs: Mapping[str, TableSpec])
     for name, spec in specs.items():
         if spec.input_dim is None:
             ids = source.ids(name)
-            paths += files.write(directory, name, ids, rows_of(source, name, ids, spec.dimension))
+            paths += _write(directory, name, ids, rows_of(source, name, ids, spec.dimension))
     return paths
+
+
+def read_unbounded(directory: str, name: str) -> tuple[Any, Any]:
+    """Return ids and rows of a table. Raises BadModel."""
+    ids, rows = _paths(directory, name)
+    try:
+        return numpy.load(ids), numpy.load(rows)
+    except (OSError, ValueError) as error:
+        raise BadModel(f"the table {name} cannot be read: {error}", place=os.path.dirname(ids)) from None
+
+
+def _write(directory: str, name: str, ids: Any, rows: Any) -> list[str]:
+    """Write a table, and return the paths. A path is there once it is whole."""
+    os.makedirs(os.path.join(directory, _FILES), exist_ok=True)
+    paths = _paths(directory, name)
+    for path, array in zip(paths, (ids, rows), strict=True):
+        draft = os.path.join(os.path.dirname(path), f".part-{os.path.basename(path)}")
+        numpy.save(draft, array)
+        os.replace(draft, path)
+    return paths
+
+
+def _paths(directory: str, name: str) -> list[str]:
+    # The draft must end with .npy: numpy.save appends it otherwise.
+    return [os.path.join(directory, _FILES, f"{quote(name, '')}.{kind}.npy") for kind in ("ids", "rows")]

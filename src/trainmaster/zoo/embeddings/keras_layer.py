@@ -94,25 +94,14 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
             ids = keras.ops.cast(inputs, "int64")
             flat = keras.ops.reshape(ids, (-1,))
             rows = keras.ops.reshape(self._rows(flat, training), (*_shape(ids), self.output_dim))
-            return rows if self.combiner is None else self._combined_dense(ids, rows)
+            is_id = keras.ops.not_equal(ids, 0) if self.mask_zero else keras.ops.ones_like(ids)
+            return rows if self.combiner is None else combined(rows, is_id, self.combiner)
         return self._call_ragged(inputs, training) if kind == "ragged" else self._call_sparse(inputs, training)
 
     def _rows(self, ids: Tensor, training: bool | None) -> Tensor:
         if self.embeddings is not None:
             return keras.ops.cast(keras.ops.take(self.embeddings, ids, axis=0), self.compute_dtype)
         return keras.ops.cast(look_up(self.name, self.output_dim, ids, self.own, training), self.compute_dtype)
-
-    def _combined_dense(self, ids: Tensor, rows: Tensor) -> Tensor:
-        is_id = keras.ops.not_equal(ids, 0) if self.mask_zero else keras.ops.ones_like(ids)
-        weights = keras.ops.cast(is_id, rows.dtype)
-        total = keras.ops.sum(rows * keras.ops.expand_dims(weights, -1), axis=-2)
-        return self._scaled(total, keras.ops.expand_dims(keras.ops.sum(weights, axis=-1), -1))
-
-    def _scaled(self, total: Tensor, counts: Tensor) -> Tensor:
-        if self.combiner == "sum":
-            return total
-        counts = keras.ops.maximum(counts, 1)
-        return total / (counts if self.combiner == "mean" else keras.ops.sqrt(counts))
 
     def _call_ragged(self, inputs: Tensor, training: bool | None) -> Tensor:
         import tensorflow as tf
@@ -138,7 +127,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         weights = tf.cast(tf.not_equal(ids, 0) if self.mask_zero else tf.ones_like(ids), rows.dtype)[:, tf.newaxis]
         total = tf.math.unsorted_segment_sum(rows * weights, examples, count)
         total.set_shape([None, self.output_dim])
-        return self._scaled(total, tf.math.unsorted_segment_sum(weights, examples, count))
+        return _scaled(total, tf.math.unsorted_segment_sum(weights, examples, count), self.combiner)
 
     def compute_mask(self, inputs: Tensor, mask: Any = None) -> Any:
         if not self.mask_zero or self.combiner is not None or _kind(inputs) != "dense":
@@ -150,6 +139,20 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]  # of type Any, as ke
         leading = inputs.shape if self.combiner is None else inputs.shape[:-1]
         options = {"ragged": True} if self.takes == "ragged" and self.combiner is None else {}
         return keras.KerasTensor((*leading, self.output_dim), self.compute_dtype, **options)
+
+
+def combined(rows: Tensor, is_id: Tensor, combiner: str) -> Tensor:
+    """Return the rows of each example, (batch, n, dimension), combined. `is_id`: (batch, n), which of them count."""
+    weights = keras.ops.cast(is_id, rows.dtype)
+    total = keras.ops.sum(rows * keras.ops.expand_dims(weights, -1), axis=-2)
+    return _scaled(total, keras.ops.expand_dims(keras.ops.sum(weights, axis=-1), -1), combiner)
+
+
+def _scaled(total: Tensor, counts: Tensor, combiner: str | None) -> Tensor:
+    if combiner == "sum":
+        return total
+    counts = keras.ops.maximum(counts, 1)
+    return total / (counts if combiner == "mean" else keras.ops.sqrt(counts))
 
 
 def look_up(name: str, dimension: int, ids: Tensor, own: OwnRows, training: bool | None) -> Tensor:

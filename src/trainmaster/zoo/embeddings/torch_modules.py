@@ -82,17 +82,8 @@ class EmbeddingBag(_Table):
     sqrt(count)). A bag without ids has zeros.
     """
 
-    def __init__(
-        self,
-        num_embeddings: int | None,
-        embedding_dim: int,
-        mode: str = "mean",
-        *,
-        initializer: Any = None,
-        seed: int = 0,
-        evict_unused: str | float | None = None,
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, initializer=initializer, seed=seed, evict_unused=evict_unused)
+    def __init__(self, num_embeddings: int | None, embedding_dim: int, mode: str = "mean", **options: Any) -> None:
+        super().__init__(num_embeddings, embedding_dim, **options)
         if mode not in ("sum", "mean", "sqrtn"):
             raise ValueError(f"the mode of an embedding bag must be sum, mean or sqrtn, and is {mode!r}")
         self.mode = mode

@@ -130,11 +130,8 @@ class KerasModel:
             self.optimizer.apply(tape.gradient(total, values_of(trained)), trained)
             return total, parts
 
-        def predict(features: Any) -> Any:
-            return self.call(features)
-
         self.index_errors = (tf.errors.InvalidArgumentError,)
-        self._predict = tf.function(predict, reduce_retracing=True)
+        self._predict = tf.function(self.call, reduce_retracing=True)
         traced: Callable[[Any, Any], Any] = tf.function(step, reduce_retracing=True)
         return traced
 
@@ -183,11 +180,8 @@ class KerasModel:
 
             return looking_call
 
-        layers = [
-            layer
-            for layer in self.model._flatten_layers(include_self=False, recursive=True)
-            if isinstance(layer, keras.layers.Embedding)
-        ]
+        members = self.model._flatten_layers(include_self=False, recursive=True)
+        layers = [layer for layer in members if isinstance(layer, keras.layers.Embedding)]
         calls = [layer.call for layer in layers]
         try:
             for layer, call in zip(layers, calls, strict=True):
@@ -296,7 +290,9 @@ class KerasModel:
         import tensorflow as tf
 
         whole = tf.Module()
-        whole.parts = [*model.variables, *_lookup_tables(model)]
+        resource = tf.saved_model.experimental.TrackableResource
+        tables = [part for part in tf.train.TrackableView(model).descendants() if isinstance(part, resource)]
+        whole.parts = [*model.variables, *tables]
         whole.serve = tf.function(lambda features: _call(model, features, False), self._signature())
         tf.saved_model.save(whole, directory, whole.serve.get_concrete_function())
 
@@ -320,13 +316,6 @@ def _call(model: Any, features: Any, training: bool) -> Any:
     if is_lone and isinstance(features, dict) and len(features) == 1:
         (features,) = features.values()
     return model(features, training=training)
-
-
-def _lookup_tables(model: Any) -> list[Any]:
-    import tensorflow as tf
-
-    resource = tf.saved_model.experimental.TrackableResource
-    return [part for part in tf.train.TrackableView(model).descendants() if isinstance(part, resource)]
 
 
 def _example(features: Any) -> Any:

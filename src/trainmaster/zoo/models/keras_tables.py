@@ -10,7 +10,7 @@ import numpy
 
 from ...ps.specification import TableSpec
 from ...runtime.elastic.keras_in_use import ROWS, is_functional, keras, path_of, values_of
-from ..embeddings import files
+from ..embeddings import contents
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial, of_keras
 from ..embeddings.keras_layer import Embedding, Moved, take, zeros
@@ -33,8 +33,10 @@ def to_weights(model: Any) -> Any:
 
     A functional model gets Keras's own layers where these can do the same, and is another object then.
     """
-    bounded = [layer for layer in own_layers(model) if layer.input_dim is not None]
-    if bounded and is_functional(model) and all(_is_plain(layer) for layer in own_layers(model)):
+    layers = own_layers(model)
+    bounded = [layer for layer in layers if layer.input_dim is not None]
+    are_plain = all(layer.takes == "dense" and not (layer.mask_zero and layer.combiner) for layer in bounded)
+    if bounded and is_functional(model) and are_plain and len(bounded) == len(layers):
         plain: dict[int, Any] = {}  # by the layer that it replaces
 
         def chosen(layer: Any) -> Any:
@@ -46,10 +48,6 @@ def to_weights(model: Any) -> Any:
     for layer in bounded:
         layer.take_weights(None)
     return model
-
-
-def _is_plain(layer: Any) -> bool:
-    return layer.input_dim is not None and layer.takes == "dense" and not (layer.mask_zero and layer.combiner)
 
 
 def _plain_layer(layer: Any) -> Any:
@@ -232,7 +230,7 @@ def read_unbounded(model: Any, directory: str) -> None:
     """Give the layers without an input_dim the rows in files of an exported model. Raises BadModel."""
     for layer in own_layers(model):
         if layer.input_dim is None:
-            layer.own.load(*files.read(directory, layer.name))
+            layer.own.load(*contents.read_unbounded(directory, layer.name))
 
 
 def load_beside_tables(model: Any, path: str) -> FirstRows:

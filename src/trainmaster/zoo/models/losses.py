@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ def check(value: Any, size: int, model_file: ModelFile) -> None:
             continue
         if shape is None:
             fault = "returns nothing" if part is None else f"returns a {type(part).__name__}"
-        elif (numbers := _product(shape)) in (1, size) and (numbers == 1 or int(shape[0]) == size):
+        elif (numbers := math.prod(map(int, shape))) in (1, size) and (numbers == 1 or int(shape[0]) == size):
             continue
         else:
             fault = f"returns the shape {tuple(int(length) for length in shape)} for a batch of {size}"
@@ -46,10 +47,3 @@ def total(value: Any, mean: Callable[[Any], Any]) -> tuple[Any, dict[str, Any]]:
     for other in others:
         first = first + other
     return first, means if others else {}
-
-
-def _product(shape: Any) -> int:
-    result = 1
-    for length in shape:
-        result *= int(length)
-    return result

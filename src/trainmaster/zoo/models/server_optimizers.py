@@ -8,41 +8,31 @@ from ..errors import BadModel
 
 KNOWN = "SGD (with momentum, too), Adam, AdamW, Adagrad and, of Keras, Ftrl; of PyTorch SparseAdam"
 _MEND = f"parameter servers have {KNOWN}"
+_ADAM = {name: name for name in ("beta_1", "beta_2", "epsilon", "weight_decay")}
+# Class of Keras -> the servers' optimizer, and its settings by those of Keras.
+_OF_KERAS: dict[str, tuple[str, dict[str, str]]] = {
+    "SGD": ("SGD", {"momentum": "momentum", "nesterov": "nesterov"}),
+    "Adam": ("Adam", _ADAM), "AdamW": ("Adam", _ADAM),
+    "Adagrad": ("Adagrad", {"initial_accumulator": "initial_accumulator_value", "epsilon": "epsilon"}),
+    "Ftrl": ("FTRL", {
+        "learning_rate_power": "learning_rate_power", "initial_accumulator": "initial_accumulator_value", "beta": "beta",
+        "l1": "l1_regularization_strength", "l2": "l2_regularization_strength", "l2_shrinkage": "l2_shrinkage_regularization_strength",
+    }),
+}  # fmt: skip
 
 
 def of_keras(optimizer: Any, rate: float) -> tuple[dict[str, Any], float | None]:
     """Return the optimizer as servers have it, and the largest norm of all gradients together. Raises BadModel."""
     kind, config = type(optimizer).__name__, optimizer.get_config()
-    _refuse_all(
-        kind,
-        {name: config.get(name) for name in ("clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
-                                             "gradient_accumulation_steps", "amsgrad", "centered")},
-        "clip by global_clipnorm" if config.get("clipnorm") or config.get("clipvalue") else "leave that out",
-    )  # fmt: skip
-    decay = config.get("weight_decay") or 0.0
-    plain: dict[str, Any]
-    if kind == "SGD":
-        plain = {"name": "SGD", "momentum": config["momentum"], "nesterov": config["nesterov"]}
-    elif kind in ("Adam", "AdamW"):
-        plain = {"name": "Adam", "weight_decay": decay, **_same(config, "beta_1", "beta_2", "epsilon")}
-        decay = 0.0
-    elif kind == "Adagrad":
-        plain = {
-            "name": "Adagrad",
-            "initial_accumulator": config["initial_accumulator_value"],
-            "epsilon": config["epsilon"],
-        }
-    elif kind == "Ftrl":
-        plain = {
-            "name": "FTRL", "learning_rate_power": config["learning_rate_power"],
-            "initial_accumulator": config["initial_accumulator_value"], "l1": config["l1_regularization_strength"],
-            "l2": config["l2_regularization_strength"], "l2_shrinkage": config["l2_shrinkage_regularization_strength"],
-            "beta": config["beta"],
-        }  # fmt: skip
-    else:
+    unknown = ["clipnorm", "clipvalue", "use_ema", "loss_scale_factor", "gradient_accumulation_steps"]
+    mend = "clip by global_clipnorm" if config.get("clipnorm") or config.get("clipvalue") else "leave that out"
+    _refuse_all(kind, {name: config.get(name) for name in (*unknown, "amsgrad", "centered")}, mend)
+    if kind not in _OF_KERAS:
         raise BadModel(f"parameter servers have no optimizer {kind}", mend=_MEND)
-    _refuse_all(kind, {"weight_decay": decay}, "use AdamW")
-    return {**plain, "learning_rate": rate}, config.get("global_clipnorm")
+    name, names = _OF_KERAS[kind]
+    _refuse_all(kind, {"weight_decay": "weight_decay" not in names and config.get("weight_decay")}, "use AdamW")
+    plain = {own: 0.0 if (value := config.get(of_keras)) is None else value for own, of_keras in names.items()}
+    return {"name": name, **plain, "learning_rate": rate}, config.get("global_clipnorm")
 
 
 def of_torch(optimizer: Any) -> dict[str, Any]:
@@ -51,9 +41,8 @@ def of_torch(optimizer: Any) -> dict[str, Any]:
     settings = {name: value for name, value in group.items() if name != "params"}
     if any({name: value for name, value in other.items() if name != "params"} != settings for other in others):
         raise BadModel(f"the groups of {kind} have other settings", mend="give all parameters the same")
-    _refuse_all(
-        kind, {name: group.get(name) for name in ("amsgrad", "maximize", "dampening", "lr_decay")}, "leave that out"
-    )
+    unknown = ("amsgrad", "maximize", "dampening", "lr_decay")
+    _refuse_all(kind, {name: group.get(name) for name in unknown}, "leave that out")
     decay = group.get("weight_decay") or 0.0
     plain: dict[str, Any] = {"learning_rate": float(group["lr"]), "convention": "torch"}
     if kind == "SGD":
@@ -70,10 +59,6 @@ def of_torch(optimizer: Any) -> dict[str, Any]:
         raise BadModel(f"parameter servers have no optimizer {kind}", mend=_MEND)
     _refuse_all(kind, {"weight_decay": decay}, "use AdamW")
     return plain
-
-
-def _same(config: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: config[name] for name in names}
 
 
 def _refuse_all(kind: str, settings: dict[str, Any], mend: str) -> None:

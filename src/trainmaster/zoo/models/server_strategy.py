@@ -53,7 +53,11 @@ class ServerStrategy:
         updates = _updates(flags) if is_shared else Updates()
         self._can_prefetch = is_shared and updates.tolerance != 0
         self._get_model_steps = flags["get_model_steps"] if is_shared else 1
-        self._client = client_of_job(flags["num_ps_pods"]) if is_shared else _in_process(flags, state)
+        if is_shared:
+            self._client: Client = client_of_job(flags["num_ps_pods"])
+        else:  # tables of this process: empty ones, or those of a former job's servers
+            place = flags[FLAG.lstrip("-")]
+            self._client = InProcess(loaded_former(place) if state is None and is_of_servers(place) else None)
         self._define(updates)
         if state is not None:
             assert isinstance(self._client, InProcess)
@@ -89,12 +93,8 @@ class ServerStrategy:
     def _require_former(self, version: int) -> None:
         """Raise BadModel where the servers began with nothing, and not with the former job's checkpoint that this worker sees."""
         place = self._flags["checkpoint_dir_for_init"]
-        if (
-            version == 0
-            and is_of_servers(place)
-            and not isinstance(self._client, InProcess)
-            and newest_version(place) > 0
-        ):
+        is_shared = not isinstance(self._client, InProcess)
+        if version == 0 and is_of_servers(place) and is_shared and newest_version(place) > 0:
             raise BadModel(
                 "the parameter servers began with nothing: they do not see the checkpoint that this worker sees",
                 place=f"{FLAG} {os.path.abspath(place)}",
@@ -117,7 +117,7 @@ class ServerStrategy:
         while batch is not None:
             self._held.hold()
             ahead = self._ahead = _Ahead(batches)
-            yield batch._replace(used=_nothing)  # asking for the next one tells it, in the thread
+            yield batch._replace(used=lambda: None)  # asking for the next one tells it, in the thread
             self._held.release()
             batch = ahead.result()
 
@@ -235,15 +235,10 @@ class ServerStrategy:
                 self._say(f"the servers could not write their checkpoint of version {version}: their own lines say why")
                 return
             if time.monotonic() > deadline:
-                self._say(
-                    f"the servers have not written their checkpoint of version {version} within {_KEPT_WITHIN:g} s"
-                )
+                fault = f"have not written their checkpoint of version {version} within {_KEPT_WITHIN:g} s"
+                self._say(f"the servers {fault}")
                 return
             time.sleep(_LOOK_AGAIN)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 class _Ahead:
@@ -304,12 +299,6 @@ class _HeldReports:
                 self._kept.append((shard, records))
                 return
         self._report(shard, records)
-
-
-def _in_process(flags: dict[str, Any], state: Any) -> InProcess:
-    """Return tables of this process: empty ones, or those of a former job's servers. Raises BadModel."""
-    place = flags["checkpoint_dir_for_init"]
-    return InProcess(loaded_former(place) if state is None and is_of_servers(place) else None)
 
 
 def client_of_job(servers: int) -> Client:

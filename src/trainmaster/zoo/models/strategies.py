@@ -77,6 +77,14 @@ class _Worker:
 
     _model: Any
     steps: int
+    is_counted = True  # a step is done again until it is complete
+
+    def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        return batches
+
+    def step(self, batch: Batch) -> Result:
+        result: Result = self._model.step(batch.features, batch.labels)
+        return result
 
     @contextlib.contextmanager
     def evaluating(self, evaluation: Any) -> Iterator[int]:
@@ -96,16 +104,12 @@ class Local(_Worker):
     """One worker, whose optimizer applies its own gradients."""
 
     rank, size = 0, 1
-    is_counted = True
 
     def __init__(self, model: Any, step: int) -> None:
         self._model, self.steps = model, step
 
-    def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        return batches
-
     def step(self, batch: Batch) -> Result:
-        result: Result = self._model.step(batch.features, batch.labels)
+        result = super().step(batch)
         self.steps += 1
         return result
 
@@ -113,10 +117,26 @@ class Local(_Worker):
         """Do nothing: nobody waits."""
 
 
-class KerasAllreduce(_Worker):
-    """Members whose Keras optimizers apply the mean of their gradients. While there are no records for this one, it takes part without."""
+class _Member(_Worker):
+    """One of several members that train together."""
 
-    is_counted = True  # a step is done again until it is complete
+    _training: Any
+
+    @property
+    def steps(self) -> int:  # type: ignore[override]  # read only
+        return int(self._training.steps)
+
+    @property
+    def rank(self) -> int:
+        return int(self._training.rank)
+
+    @property
+    def size(self) -> int:
+        return int(self._training.size)
+
+
+class KerasAllreduce(_Member):
+    """Members whose Keras optimizers apply the mean of their gradients. While there are no records for this one, it takes part without."""
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
         from ...runtime.elastic.keras_training import Training
@@ -125,31 +145,12 @@ class KerasAllreduce(_Worker):
         self._training = Training(model.model, model.optimizer, step=step)
         windows.source = self._training.patient(windows.source)
 
-    @property
-    def steps(self) -> int:  # type: ignore[override]  # read only
-        return self._training.steps
-
-    @property
-    def rank(self) -> int:
-        return self._training.rank
-
-    @property
-    def size(self) -> int:
-        return self._training.size
-
-    def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        return batches
-
-    def step(self, batch: Batch) -> Result:
-        result: Result = self._model.step(batch.features, batch.labels)
-        return result
-
     def finish(self) -> None:
         """Take part in the others' steps until all come to this end. All have equal weights then."""
         self._training.finish()
 
 
-class TorchAllreduce(_Worker):
+class TorchAllreduce(_Member):
     """Members whose PyTorch optimizers apply the mean of their gradients. The batch of a step that was interrupted comes again."""
 
     def __init__(self, model: Any, windows: Any, step: int) -> None:
@@ -159,23 +160,11 @@ class TorchAllreduce(_Worker):
         self._training = Training(model=model.model, optimizer=model.optimizer, step=step)
 
     @property
-    def is_counted(self) -> bool:
-        return self._training.is_counted
-
-    @property
-    def steps(self) -> int:  # type: ignore[override]  # read only
-        return self._training.steps
-
-    @property
-    def rank(self) -> int:
-        return self._training.rank
-
-    @property
-    def size(self) -> int:
-        return self._training.size
+    def is_counted(self) -> bool:  # type: ignore[override]  # read only
+        return bool(self._training.is_counted)
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        return self._training.batches(batches)
+        yield from self._training.batches(batches)
 
     def step(self, batch: Batch) -> Result:
         with self._training.step():

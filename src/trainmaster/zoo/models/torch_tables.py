@@ -10,7 +10,7 @@ import torch
 
 from ...ps.initializers import Normal
 from ...ps.specification import TableSpec
-from ..embeddings import files
+from ..embeddings import contents
 from ..embeddings.contents import all_rows, present_rows, write_unbounded
 from ..embeddings.initial import are_initial
 from ..embeddings.lookups import Pulled, Recording, checked, distinct_of, looking_up
@@ -40,7 +40,7 @@ def read_unbounded(model: torch.nn.Module, directory: str) -> None:
     """Give the modules without a bound the rows in files of an exported model. Raises BadModel."""
     for name, module in own_modules(model).items():
         if module.num_embeddings is None:
-            module.own.load(*files.read(directory, name))
+            module.own.load(*contents.read_unbounded(directory, name))
 
 
 class TorchTables:

@@ -1,1 +1,3 @@
-"""ElasticDL's names, as `trainmaster.elasticdl` has them."""
+"""ElasticDL's package of this name: see `trainmaster.elasticdl.alias`, which has its modules."""
+
+import trainmaster.elasticdl.alias  # noqa: F401

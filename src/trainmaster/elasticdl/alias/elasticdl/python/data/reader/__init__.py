@@ -1,1 +1,0 @@
-"""ElasticDL's names, as `trainmaster.elasticdl` has them."""

@@ -1,7 +1,0 @@
-"""`trainmaster.spark.TFParallel` itself."""
-
-import sys
-
-from trainmaster.spark import TFParallel
-
-sys.modules[__name__] = TFParallel
