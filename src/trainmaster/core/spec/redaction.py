@@ -125,6 +125,7 @@ _IN_QUERIES = frozenset(["key", "sig", "signature", "code", "pass", "pw", "pwd"]
 _NO_SECRETS = frozenset(["true", "false", "none", "null", "yes", "no", "on", "off", ""])
 _NUMBER = re.compile(r"[-+]?[\d.,_]+(?:e[-+]?\d+)?[kmbt]?", re.IGNORECASE)
 _LONGEST = 128  # characters of a name that are read, from its end
+_SHORT = 256  # characters of a text whose redaction is remembered
 SHORTEST = 8  # characters of a value that is redacted wherever it stands
 REDACTED = "[redacted]"
 ALL_ROLES = ""  # in place of a role's name: the secrets of every role
@@ -252,7 +253,7 @@ def _redacted(data: Any, values: list[str]) -> Any:
     if isinstance(data, str):
         for value in values:
             data = data.replace(value, REDACTED)
-        return redact_text(data)
+        return _redact_short_text(data) if len(data) <= _SHORT else redact_text(data)
     if isinstance(data, Mapping):
         return {
             key: REDACTED if _is_secret_value(key, element) else _redacted(element, values)
@@ -267,6 +268,11 @@ def _redacted(data: Any, values: list[str]) -> Any:
             for hides, element in zip(after_option, data, strict=False)
         ]
     return data
+
+
+@functools.lru_cache(16384)  # a status has the same texts again and again
+def _redact_short_text(text: str) -> str:
+    return redact_text(text)
 
 
 def redact_text(text: str) -> str:
