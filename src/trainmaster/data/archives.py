@@ -341,7 +341,7 @@ class _TooLarge(Exception):
 
 
 class _Bounded:
-    """A file, of which only `left` more bytes may be read; None: all."""
+    """A file with a bound: `left` more bytes may be read; None: all."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -2,8 +2,8 @@
 
 Values and bytes are compared in one *normal form*. There, escapes are decoded once: HTML entities, `u0026` and `x26` behind any number of
 backslashes, `%26` of URLs. Left out is what shells, YAML, terminals and line breaks put into the middle: quotes, backslashes, line ends,
-ANSI sequences. Letters are small, and `+` is a space, as in forms. A value is looked for in hexadecimal digits too. What is found is mapped
-back to the bytes that were written.
+ANSI sequences. Letters are small, and `+` is a space, as in forms. A value is looked for in hexadecimal digits too. A match is mapped back
+to the bytes that were written.
 
 Bytes without an escape take one pass to bring into the normal form; only where something was found is each byte's place counted.
 """
@@ -91,12 +91,12 @@ class Known:
     def split(self, data: bytes, by: bytes, is_last: bool = False) -> tuple[bytes, bytes]:
         """Return the bytes that can be used now, each value in them replaced, and the rest, which may begin one."""
         form = normal(data)
-        found = [needle for needle in self._needles if needle in form]
+        needles = [needle for needle in self._needles if needle in form]
         spans, cut = self._plain_spans(data), len(data)
         begins = [] if is_last else self._begins(data, form)
-        if found or begins:
+        if needles or begins:
             places = _places(data)
-            spans += _spans(form, found, places)
+            spans += _spans(form, needles, places)
             cut = min([cut, *(places[0][begin] for begin in begins if begin < len(places[0]))])
         if not is_last and self._begins_with_escape and (torn := _torn(data)) is not None:
             cut = min(cut, torn)

@@ -1,6 +1,6 @@
 """Find secrets in the arguments of known tools that no name marks: `wandb login KEY`, `mysql -pPASSWORD`, `redis-cli -a PASSWORD`.
 
-One table says where each tool takes them; commands as lists of arguments and commands in a text are read by it alike.
+One table says where each tool takes them; lists of arguments and texts with commands are read alike.
 """
 
 from __future__ import annotations
