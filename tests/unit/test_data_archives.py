@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import io
 import os
 import re
@@ -443,3 +444,79 @@ def test_a_name_outside_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "a").write_text("a")
     with pytest.raises(BadInput, match="not a name below"):
         pack([f"a#{name}"], str(tmp_path / "packed"), str(tmp_path))
+
+
+def tar_header(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+UNPACK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from trainmaster.core.errors import BadInput
+from trainmaster.data import archives
+archives._MEMBERS = 1000
+try:
+    archives.unpack(sys.argv[1], sys.argv[2])
+except BadInput as error:
+    print(error.message, error.anchor)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [(tarfile.GNUTYPE_LONGNAME, 0), (tarfile.XHDTYPE, 0), (tarfile.XGLTYPE, 1), (tarfile.GNUTYPE_LONGLINK, 1)],
+)
+def test_a_small_archive_with_a_long_header_takes_no_memory(tmp_path: Path, kind: bytes, first: int) -> None:
+    with gzip.open(tmp_path / "bomb.tar.gz", "wb", 6) as packed:
+        for _ in range(first):
+            packed.write(tar_header("a"))
+        packed.write(tar_header("././@LongLink", kind, 2 << 30))
+        for _ in range(64):
+            packed.write(b"a" * (1 << 20))
+    done = subprocess.run(
+        [sys.executable, "-c", UNPACK, f"{tmp_path}/bomb.tar.gz", f"{tmp_path}/out"],
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    assert (
+        done.stdout
+        == f"{tmp_path}/bomb.tar.gz has headers that are larger than those of an archive can be unsafe-archive\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["tar", "zip"])
+def test_an_archive_has_a_most_number_of_members(tmp_path: Path, form: str) -> None:
+    archive = tmp_path / f"many.{form}"
+    if form == "tar":
+        with gzip.open(archive, "wb") as packed:
+            for number in range(1001):
+                packed.write(tar_header(f"{number:06}"))
+            packed.write(bytes(1024))
+    else:
+        with zipfile.ZipFile(archive, "w") as made:
+            for number in range(1001):
+                made.writestr(f"{number:06}", b"")
+    done = subprocess.run(
+        [sys.executable, "-c", UNPACK, f"{archive}", f"{tmp_path}/out"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{archive} has more than 1,000 members unsafe-archive\n"
+
+
+def test_the_directory_of_a_zip_and_all_headers_of_a_tar_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmaster.data.archives._ALL_HEADERS", 1 << 17)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        for number in range(10):
+            made.writestr(f"{number}" * 30_000, b"")
+    with pytest.raises(BadInput, match="has headers that are larger"):
+        unpack(f"{tmp_path}/a.zip", f"{tmp_path}/out")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(10):
+            tar.addfile(tarfile.TarInfo(f"{number}" * 30_000))
+    with pytest.raises(BadInput, match="has more than 0 MiB of headers") as caught:
+        unpack(f"{tmp_path}/a.tar", f"{tmp_path}/out")
+    assert caught.value.mend == "pack it as several archives"

@@ -136,3 +136,27 @@ def test_a_job_is_one_run_of_mlflow(job: str, tmp_path: Path) -> None:
     assert len(times) == len(set(times)), "no sample is there twice"
     [artifact] = client.list_artifacts(run, "model/worker-0")
     assert artifact.path == "model/worker-0/weights.txt"
+
+
+@pytest.mark.full  # MLflow alone takes 3 s to import, 10 on a busy machine
+def test_only_outputs_of_the_users_own_description_are_uploaded(tmp_path: Path, home: object) -> None:
+    """Others write the storage of the job, and the folder of its output."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/keys").write_text("of the user alone")
+    (tmp_path / "job.yaml").write_text(
+        f"name: published\nroles: {{worker: {{command: mkdir -p out && echo 1 > out/a}}}}\nfiles: []\nstorage: {tmp_path}/shared\n"
+        f"outputs: {{model: {{url: {tmp_path}/out, local: out}}}}\n"
+    )
+    done = tm("run", "job.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for events in (tmp_path / "shared").glob("published*/events/*.jsonl"):
+        events.write_text(events.read_text().replace(f'"{tmp_path}/out"', f'"{tmp_path}/private"'))
+    (tmp_path / "out/worker-0/theirs").symlink_to(tmp_path / "private/keys")
+    (tmp_path / "out/worker-0/own").symlink_to("a")
+    store, uri = {"MLFLOW_ALLOW_FILE_STORE": "true"}, (tmp_path / "mlruns").as_uri()
+    published = tm("publish", "published", "--mlflow", uri, cwd=tmp_path, **store)
+    assert published.returncode == 0, published.stderr
+    uploaded = {
+        path.name: path.read_text() for path in (tmp_path / "mlruns").rglob("artifacts/model/**/*") if path.is_file()
+    }
+    assert uploaded == {"_SUCCESS": uploaded.get("_SUCCESS"), "a": "1\n", "own": "1\n"}

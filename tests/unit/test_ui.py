@@ -17,7 +17,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import attrs
 import pytest
@@ -432,3 +434,69 @@ def test_a_place_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
         assert server.process.wait(60) == 2
         assert server.process.stderr
         assert "Traceback" not in server.process.stderr.read()
+
+
+PROGRAM = """
+import http.server, os
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200), self.end_headers(), self.wfile.write(f"asked for {self.path}".encode())
+http.server.HTTPServer(("127.0.0.1", int(os.environ["TRAINMASTER_PORT_HTTP"])), Page).serve_forever()
+"""
+TOKEN = "LINKSECRET0008"
+JOB = {
+    "name": "lab",
+    "files": ["page.py"],
+    "links": {"nb": {"role": "worker", "port": "http", "path": f"/lab?token={TOKEN}"}},
+    "roles": {"worker": {"ports": {"http": 0}, "command": [sys.executable, "page.py"]}},
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path, home: object) -> Iterator[str]:
+    """A job that serves a page, whose address has a token."""
+    (tmp_path / "page.py").write_text(PROGRAM)
+    (tmp_path / "job.json").write_text(json.dumps({name: JOB[name] for name in JOB}))
+    job = tm("submit", "job.json", cwd=tmp_path)
+    try:
+        until(lambda: json.loads(tm("status", job, "--json"))["links"])
+        yield job
+    finally:
+        subprocess.run([sys.executable, "-m", "trainmaster.cli", "kill", job], check=False, timeout=60)
+
+
+def opened(address: str, cookie: str = "") -> tuple[str, str]:
+    """Return what a browser gets from a page of a program, whose host name leads to this machine, and its cookie."""
+    parts = urlsplit(address)
+    url = f"http://127.0.0.1:{parts.port}{parts.path}?{parts.query}"
+    request = Request(url, headers={"Host": parts.netloc, "Cookie": cookie})
+    try:
+        with urlopen(request, timeout=30) as answer:
+            return answer.read().decode(), str(answer.headers["set-cookie"]).partition(";")[0]
+    except HTTPError as error:
+        return error.read().decode(), ""
+
+
+def test_only_the_user_gets_the_token_of_a_link(job: str, tmp_path: Path) -> None:
+    assert TOKEN in tm("status", job)
+    (tmp_path / "tokens").write_text("ada 0123456789abcdef\n")
+    (tmp_path / "tokens").chmod(0o600)
+    with ui("--listen", "127.0.0.1:18473", "--tokens", str(tmp_path / "tokens")) as server:
+        until(lambda: server.lines)
+        server.address = server.lines[0].strip()
+        token = {"authorization": "Bearer 0123456789abcdef"}
+        assert TOKEN not in server.ask(f"/jobs/{job}/", **token).text
+        assert "/lab?token=[redacted]" in server.ask(f"/api/v1/jobs/{job}", **token).text
+    tm("export", job, str(tmp_path / "exported"))
+    files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
+    with ui() as server:
+        server.sign_in()
+        assert TOKEN in server.ask(f"/api/v1/jobs/{job}").text
+        entry = server.ask(f"/jobs/{job}/links/nb").headers["location"]
+        page, cookie = opened(entry)
+        assert TOKEN in page, "the browser is sent on to the address with its token"
+        parts = urlsplit(entry)
+        asked, _ = opened(f"http://{parts.netloc}/lab?token={TOKEN}", cookie)
+        assert asked == f"asked for /lab?token={TOKEN}"

@@ -1,27 +1,32 @@
-"""The programs behind the quick links of a job, for `web.proxy`: where they are now, and the way there that the job's engine has."""
+"""The programs behind the quick links of a job, for `web.proxy`: where they are now, and the way there that the job's engine has.
+
+Only the job's master says where. Its log may be in a storage that others write, and what is at an address there may be theirs.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from trainmaster.client.jobs.backends import backend_of
 from trainmaster.client.jobs.past import described
 from trainmaster.client.ui.threads import in_thread
+from trainmaster.client.watch.connect import live
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.web.proxy import Program, Streams, security
 
 _PORTS = {"http": 80, "https": 443}
 
 
-def program_of(job: str, label: str, status: Mapping[str, Any]) -> Program | None:
-    """Return the program that serves the link `label`, None where none does now. `status`: the job's, as it is now."""
+def program_of(job: str, label: str) -> Program | None:
+    """Return the program that serves the link `label`, None where none does now, or no master answers. Raises TrainmasterError."""
+    link, master = described(job).links.get(label), live(job)
+    if link is None or master is None:
+        return None
+    status = master.status()
     address = str(status.get("links", {}).get(label, ""))
     if not address:
         return None
-    link = described(job).links[label]
     key = f"{link.role}:{link.index}"
     container = next((str(task["container"]) for task in status["tasks"] if task["task"] == key), "")
 

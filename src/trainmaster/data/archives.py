@@ -10,8 +10,9 @@ Unpacking trusts nothing. Every member is checked before the first is written: a
 would be written through a link refuses the whole archive, naming the member. A link may begin with ".." but not contain it further on. No
 member is below a link, so no chain of links leads out. A hard link names an earlier file of the archive, without "..": os.link follows the
 folders of its target, which may be links. The archive is opened once, and the members that were checked are those that are written. Each
-member of a zip has a name and a content of its own. The data filter of `tarfile`, where the Python has one, checks each member of a tar
-again against the folder as it is by then. The folder appears by a rename.
+member of a zip has a name and a content of its own. Headers are bounded while they are read, for they are held in memory. The data filter
+of `tarfile`, where the Python has one, checks each member of a tar again against the folder as it is by then. The folder appears by a
+rename.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ from trainmaster.log.storage import remove_drafts
 _AS_CHECKED: Mapping[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 _CACHE = b"Signature: 8a477f597d28d172789f06886806bc55"
 _Specs = tuple[tuple[str, Any], ...]  # (folder, its .gitignore), the outermost first
+_HEADERS = 64 << 10  # bytes of the headers of a member: those of the longest name and link take 9 KiB
+_ALL_HEADERS = 256 << 20  # bytes of the headers of all members
+_MEMBERS = 1_000_000  # in an archive
 _LONGEST_LINK = 4096  # bytes: PATH_MAX of Linux
 _DAMAGED = (  # RuntimeError: a zip that is encrypted, or packed in a way that zipfile does not know
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, RuntimeError, UnicodeDecodeError,
@@ -137,15 +141,19 @@ def unpack(archive: str, directory: str, *, absolute_links: bool = False) -> Non
     try:
         with open(archive, "rb") as file:
             if zipfile.is_zipfile(file):
-                with zipfile.ZipFile(file) as packed:
+                with _open_zip(file) as packed:
                     _unzip(packed, archive, fresh)
             else:
                 file.seek(0)
-                with tarfile.open(fileobj=file) as tar:
+                with _Tar.open(fileobj=file) as tar:
                     _untar(tar, archive, fresh, absolute_links)
         os.rename(fresh, directory)
     except TrainmasterError:
         raise
+    except _TooLarge as error:
+        raise BadInput(
+            f"{archive} {error}", place=archive, mend="pack it as several archives", anchor="unsafe-archive"
+        ) from error
     except (*_DAMAGED, OSError) as error:
         if not isinstance(error, _DAMAGED) and error.errno not in _IMPOSSIBLE:
             raise
@@ -326,6 +334,66 @@ class _HashingFile:
 
 
 # -- unpacking --
+
+
+class _TooLarge(Exception):
+    """An archive would take more memory than its content is worth."""
+
+
+class _Bounded:
+    """A file with a bound: `left` more bytes may be read; None: all."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.left: int | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        if self.left is None:
+            return bytes(self._file.read(size))
+        content = bytes(self._file.read(self.left + 1 if size < 0 else min(size, self.left + 1)))
+        if len(content) > self.left:
+            raise _TooLarge("has headers that are larger than those of an archive can be")
+        self.left -= len(content)
+        return content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class _Tar(tarfile.TarFile):
+    """A tar whose headers are bounded while they are read: long names, attributes and maps of holes, and the number of members."""
+
+    def __init__(self, name: Any, mode: Any, fileobj: Any, **options: Any) -> None:
+        self._content = _Bounded(fileobj)  # as it is unpacked: compressed, 1 GiB of a name takes 1 MiB
+        self._all_headers = 0
+        super().__init__(name, mode, self._content, **options)
+
+    def next(self) -> tarfile.TarInfo | None:
+        _check_count(len(self.members))  # type: ignore[attr-defined]
+        self._content.left = _HEADERS
+        try:
+            member = super().next()
+        finally:
+            self._all_headers += _HEADERS - (self._content.left or 0)
+            self._content.left = None
+        if self._all_headers > _ALL_HEADERS:
+            raise _TooLarge(f"has more than {_ALL_HEADERS >> 20} MiB of headers")
+        return member
+
+
+def _check_count(members: int) -> None:
+    if members > _MEMBERS:
+        raise _TooLarge(f"has more than {_MEMBERS:,} members")
+
+
+def _open_zip(file: BinaryIO) -> zipfile.ZipFile:
+    """Open a zip, whose directory is bounded while it is read."""
+    content: Any = _Bounded(file)
+    content.left = _ALL_HEADERS
+    packed = zipfile.ZipFile(content)
+    content.left = None
+    _check_count(len(packed.infolist()))
+    return packed
 
 
 class _Names:

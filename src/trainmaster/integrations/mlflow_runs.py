@@ -12,7 +12,7 @@ from typing import Any
 
 from trainmaster.core.errors import BadInput, EngineFailed
 from trainmaster.core.metrics import Series
-from trainmaster.log.storage import local_path
+from trainmaster.log.storage import is_inside, local_path
 from trainmaster.words.keys import leaves
 
 JOB = "trainmaster.job"  # a tag of a run
@@ -49,14 +49,17 @@ class Runs:
         status: Mapping[str, Any],
         description: Mapping[str, Any],
         series: Sequence[Series],
-        with_outputs: bool = True,
+        outputs: Mapping[str, str],
     ) -> str:
-        """Bring the job's run up to date; return its id. Raises EngineFailed where the server does not take it."""
+        """Bring the job's run up to date; return its id. Raises EngineFailed where the server does not take it.
+
+        `outputs`: the URLs of those to publish, by name. The status names some too, but others may have written it.
+        """
         try:
             run = self._run_of(status, description)
             self._add_samples(run, series, status["submitted"])
             if (state := _STATES.get(status["state"])) is not None:
-                for name, url in status["outputs"].items() if with_outputs else ():
+                for name, url in outputs.items():
                     self._add_output(run, name, url)
                 self._client.set_terminated(run, state, round((status["ended"] or status["at"]) * 1000))
         except self._failure as error:
@@ -103,7 +106,9 @@ class Runs:
         path = local_path(url)
         self._client.set_tag(run, f"trainmaster.output.{name}", url)
         if path is not None and os.path.isdir(path):
-            self._client.log_artifacts(run, path, name)
+            for file in _files_below(path):
+                folder = os.path.relpath(os.path.dirname(file), path)
+                self._client.log_artifact(run, file, os.path.normpath(os.path.join(name, folder)))
         elif path is not None and Path(path).is_file():
             self._client.log_artifact(run, path, name)
 
@@ -112,6 +117,15 @@ class Runs:
         return EngineFailed(
             f"MLflow at {self._uri} refused: {text}", mend="check its address: --mlflow URI", anchor="mlflow"
         )
+
+
+def _files_below(path: str) -> Iterator[str]:
+    """Yield the regular files of a folder. A link that leads out of it is not followed: another user may have put it there."""
+    root = os.path.realpath(path)
+    for folder, _, names in os.walk(path):
+        for file in (os.path.join(folder, name) for name in sorted(names)):
+            if os.path.isfile(file) and is_inside(file, root):
+                yield file
 
 
 def _name(text: str) -> str:

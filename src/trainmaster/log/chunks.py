@@ -109,9 +109,8 @@ class Swapped(Exception):
     """A file was replaced while it was read."""
 
 
-async def read(client: Client, head: str, offset: int, size: int | None) -> bytes | None:
-    end = None if size is None else offset + size
-    first, last = offset // CHUNK, None if end is None else (end - 1) // CHUNK
+async def read(client: Client, head: str, offset: int, size: int) -> bytes | None:
+    first, last = offset // CHUNK, (offset + size - 1) // CHUNK
     try:
         head_object = await client.get(CONFIGMAPS, head, metadata=first > 0)
     except NotFound:
@@ -122,11 +121,11 @@ async def read(client: Client, head: str, offset: int, size: int | None) -> byte
     else:
         names = functools.partial(rest_of, head, row.mark)
         chunks = int(metadata["annotations"]["trainmaster/chunks"])
-        last = chunks - 1 if last is None else min(last, chunks - 1)
+        last = min(last, chunks - 1)
     pieces = [] if first else [content(head_object)]
     n = max(first, 1)
-    while (not pieces or len(pieces[-1]) >= CHUNK) and (last is None or n <= last):
-        stop = n + _AT_ONCE if last is None else min(n + _AT_ONCE, last + 1)
+    while (not pieces or len(pieces[-1]) >= CHUNK) and n <= last:
+        stop = min(n + _AT_ONCE, last + 1)
         answers = await asyncio.gather(*(_chunk(client, names(at)) for at in range(n, stop)))
         present = answers[: answers.index(None)] if None in answers else answers
         if row.whole is not None and len(present) < len(answers):
@@ -136,7 +135,7 @@ async def read(client: Client, head: str, offset: int, size: int | None) -> byte
             break
         n = stop
     data, skip = b"".join(pieces), offset - first * CHUNK
-    return data[skip:] if size is None else data[skip : skip + size]
+    return data[skip : skip + size]
 
 
 async def _chunk(client: Client, name: str) -> bytes | None:

@@ -58,7 +58,7 @@ from trainmaster.log.chunks import (
 from trainmaster.log.output import WORDS, folder, piece_name
 from trainmaster.log.segments import segments
 from trainmaster.log.snapshots import snapshot_ends
-from trainmaster.log.storage import Appender, Entry, Storage, checked, storage_failed
+from trainmaster.log.storage import Appender, Entry, Storage, check_size, checked, largest, storage_failed
 
 SCHEME = "configmaps://"
 LOG = 16 * 1024 * 1024  # bytes of a job's events, snapshots and records
@@ -127,6 +127,10 @@ class ConfigMapStorage:
         return [entries[name] for name in sorted(entries)]
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
+        if size is None:
+            data = self.read(path, offset, largest(path) + 1)
+            check_size(len(data or b""), largest(path), self._name(path))
+            return data
         if size == 0:
             return b""
         with _storage_errors("read", self._name(path)):

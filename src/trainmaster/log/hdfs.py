@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainmaster.core.errors import StorageFailed, TrainmasterError
 from trainmaster.log.dfs import Dfs, DfsError, open_dfs
-from trainmaster.log.storage import Appender, Entry, checked, draft_of, not_private, storage_failed
+from trainmaster.log.storage import Appender, Entry, check_size, checked, draft_of, largest, not_private, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import FileReader, FileWriter
@@ -88,6 +88,8 @@ class HdfsStorage:
             return b""
         with _storage_errors("read", self._name(path)):
             try:
+                if size is None:
+                    return read_rest(self._dfs, self._at(path), self._name(path), offset, largest(path))
                 return read_range(self._dfs, self._at(path), offset, size)
             except FileNotFoundError:
                 return None
@@ -225,8 +227,15 @@ class _HdfsAppender:
         self._broken = False
 
 
-def read_range(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileReader | None = None) -> bytes:
-    """Return the bytes of a file from `offset` on, `size` of them or all, those of its open end too. Raises FileNotFoundError.
+def read_rest(dfs: Dfs, at: str, place: str, offset: int, limit: int) -> bytes:
+    """Return a file from `offset` on. Raises FileNotFoundError, and Damaged, naming `place`, where more than `limit` bytes follow."""
+    data = read_range(dfs, at, offset, limit + 1)
+    check_size(len(data), limit, place)
+    return data
+
+
+def read_range(dfs: Dfs, at: str, offset: int, size: int, reader: FileReader | None = None) -> bytes:
+    """Return up to `size` bytes of a file from `offset` on, those of its open end too. Raises FileNotFoundError.
 
     `reader`: of the file, where it is open already.
     """
@@ -244,14 +253,14 @@ def read_range(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileRea
     raise failure
 
 
-def _read_as_it_is(dfs: Dfs, at: str, offset: int, size: int | None, reader: FileReader) -> bytes | None:
+def _read_as_it_is(dfs: Dfs, at: str, offset: int, size: int, reader: FileReader) -> bytes | None:
     """Read once; return None where the reader was opened before the file was closed."""
     closed = len(reader)  # bytes in whole blocks: hdfs-native panics where more is asked for
-    end = None if size is None else offset + size
+    end = offset + size
     data = b""
     if offset < closed:
-        data = dfs.bounded(lambda: reader.read_range(offset, min(closed, end or closed) - offset))
-    if end is not None and end <= closed:
+        data = dfs.bounded(lambda: reader.read_range(offset, min(closed, end) - offset))
+    if end <= closed:
         return data
     length = dfs.call(lambda client: client.get_file_info(at)).length
     if length <= max(closed, offset):
@@ -259,7 +268,7 @@ def _read_as_it_is(dfs: Dfs, at: str, offset: int, size: int | None, reader: Fil
     from trainmaster.log.openfile import read_end
 
     begin = max(closed, offset)
-    rest = read_end(dfs, at, begin, min(length, end or length) - begin)
+    rest = read_end(dfs, at, begin, min(length, end) - begin)
     return None if rest is None else data + rest
 
 

@@ -31,7 +31,7 @@ from trainmaster.core.machine.failure_words import error_line
 from trainmaster.core.states import ENDING, PENDING, RUNNING
 from trainmaster.log.documents.jobs import known_site, place_of
 from trainmaster.log.reader import Reader
-from trainmaster.log.storage import Damaged, LocalStorage, Storage, local_path, storage_for
+from trainmaster.log.storage import Damaged, LocalStorage, Storage, local_path, read_file, storage_for
 
 JOBS = "jobs"
 INDEX = "index.json"
@@ -325,8 +325,7 @@ def _read_unseen(directory: str) -> str:
 
 def _read_end(directory: str) -> Headline | None:
     try:
-        with open(f"{directory}/{END}", "rb") as file:
-            return Headline(**json.load(file))
+        return Headline(**json_in(read_file(f"{directory}/{END}")))
     except (OSError, ValueError, TypeError):
         return None
 

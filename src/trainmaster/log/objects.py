@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainmaster.core.errors import BadInput, TrainmasterError
-from trainmaster.log.storage import Appender, Entry, checked, storage_failed
+from trainmaster.log.storage import Appender, Entry, check_size, checked, largest, storage_failed
 
 CLAIM = ".claim-"
 _OBSTORE = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs", "abfss": "abfss"}
@@ -75,18 +75,24 @@ class ObjectStorage:
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
-        if size == 0:
-            return b""
+        if size is None:
+            return self.read_rest(path, offset, largest(path))
         with _storage_errors("read", self._name(path)):
             try:
-                if size is None and not offset:
-                    return bytes(self._fs.cat_file(self._at(path)))
-                if size is None:
-                    self._fs.invalidate_cache(self._at(path))
-                    size = max(int(self._fs.info(self._at(path))["size"]) - offset, 0)
                 return bytes(self._fs.cat_file(self._at(path), start=offset, end=offset + size)) if size else b""
             except FileNotFoundError:
                 return None
+
+    def read_rest(self, path: str, offset: int, limit: int) -> bytes | None:
+        """Read an object from `offset` on; None where there is none. Raises Damaged where more than `limit` bytes follow."""
+        with _storage_errors("read", self._name(path)):
+            self._fs.invalidate_cache(self._at(path))
+            try:
+                size = int(self._fs.info(self._at(path))["size"]) - offset
+            except FileNotFoundError:
+                return None
+        check_size(size, limit, self._name(path))
+        return self.read(path, offset, max(size, 0))
 
     def create(self, path: str, data: bytes) -> bool:
         with _storage_errors("create", self._name(path)):

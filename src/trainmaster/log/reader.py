@@ -20,7 +20,7 @@ import attrs
 from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.plain import Plain
 from trainmaster.log.segments import FOLDER, Head, Segment, head_of, number, segments
-from trainmaster.log.storage import Damaged, Storage
+from trainmaster.log.storage import LISTING, Damaged, Storage
 
 T = TypeVar("T")
 CHUNK = 1024 * 1024  # bytes read at once
@@ -110,9 +110,15 @@ class Reader:
             if start is None:
                 return None
             line, newline, _ = start.partition(b"\n")
-            if newline or size >= segment.size:
+            if newline or size >= segment.size or b"\0" in line:
                 return head_of(line + newline, segment.first)
-            size *= 16
+            size = self._longer(size, segment)
+
+    def _longer(self, size: int, segment: Segment) -> int:
+        """Return how much to read of a line that is longer than `size` bytes. Raises Damaged where no line is."""
+        if size >= LISTING:
+            raise self.damaged(f"{segment.path} has a line of more than {LISTING >> 20} MiB")
+        return min(size * 16, LISTING)  # an event may have the listing of an input
 
     def _next(self) -> Batch | None:
         self._gap = False
@@ -171,9 +177,9 @@ class Reader:
             data = self._storage.read(segment.path, offset, min(size, segment.size - offset))
             whole = data.rfind(b"\n") + 1 if data else 0
             if not data or not whole:
-                if not data or offset + size >= segment.size:
-                    break
-                size *= 2  # a line longer than a chunk
+                if not data or offset + size >= segment.size or b"\0" in data:
+                    break  # its end is torn: pages that never reached the disk read as zeros
+                size = self._longer(size, segment)
                 continue
             lines, sound = _numbered_lines(data[:whole], at)
             if sound:

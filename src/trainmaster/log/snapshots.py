@@ -14,10 +14,11 @@ from collections.abc import Callable
 import attrs
 
 from trainmaster.core.foreign import NUMERAL, json_in
-from trainmaster.log.storage import Storage
+from trainmaster.log.storage import Damaged, Storage
 
 FOLDER = "snapshots"
 KEPT = 2
+_TRIED = 2 * KEPT  # two masters may have kept theirs at once; more are not ours
 _NAME = re.compile(rf"({NUMERAL})-({NUMERAL})-(.+)\.snapshot")
 
 
@@ -49,11 +50,14 @@ def newest(storage: Storage, code: str, counts: Callable[[int, int], bool]) -> t
     """Return the state of the newest sound snapshot made by `code`, its last event and that event's epoch; None where there is none.
     `counts(epoch, n)` tells whether the event `n` of an epoch counts.
     """
-    for name in reversed(_names(storage)):
-        if name.code == _plain(code) and counts(name.epoch, name.n):
+    usable = [name for name in _names(storage) if name.code == _plain(code) and counts(name.epoch, name.n)]
+    for name in reversed(usable[-_TRIED:]):
+        try:
             content = storage.read(name.path)
-            if content is not None and (state := _sound_state(content, name, code)) is not None:
-                return state, name.n, name.epoch
+        except Damaged:  # larger than any of ours
+            continue
+        if content is not None and (state := _sound_state(content, name, code)) is not None:
+            return state, name.n, name.epoch
     return None
 
 

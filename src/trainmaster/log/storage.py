@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import secrets
@@ -38,6 +39,13 @@ _PAGE = 4096  # bytes
 DRAFT_AGE = 600.0  # s after which nobody writes a draft any more
 _DRAFT = re.compile(r"\..*\.?[0-9a-f]{12,16}\.tmp")
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+LISTING = 512 << 20  # bytes of the largest listing that is read: of the files of an input, or of what a checkpoint has
+DOCUMENT = 64 << 20  # bytes of the largest file that is read whole, where `LARGEST` has no row
+LARGEST = {  # folder of a storage -> bytes of the largest file in it that is read whole
+    "inputs": LISTING,
+    "snapshots": 256 << 20,
+    "logs": 256 << 20,
+}
 OTHER = ""  # every scheme that has no row of its own
 STORAGES = {  # scheme of a URL -> the class of its storages, loaded when one is opened
     "hdfs": "trainmaster.log.hdfs:HdfsStorage",
@@ -94,7 +102,9 @@ class Storage(Protocol):
         """Return the entries of `folder`, by name; none where it does not exist."""
 
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes | None:
-        """Read up to `size` bytes from `offset` (without a size all that follow); None where there is no such file."""
+        """Read up to `size` bytes from `offset`; None where there is no such file. Without a size, read all that follow; raises Damaged
+        where these are more than `largest(path)` bytes.
+        """
 
     def create(self, path: str, data: bytes) -> bool:
         """Make a file, durable and whole; return False where it exists already."""
@@ -151,6 +161,22 @@ def local_path(place: str) -> str | None:
 
 class Damaged(StorageFailed):
     """A file of ours does not hold what was written: the message names the file, and no wait helps."""
+
+
+def largest(path: str) -> int:
+    """Return the bytes of the largest file that is read whole at `path` of a storage: another user may have put a larger one there."""
+    return LARGEST.get(path.partition("/")[0], DOCUMENT)
+
+
+def check_size(size: int, limit: int, place: str) -> None:
+    """Raise Damaged where a file at `place`, to be read whole, has more than `limit` bytes."""
+    if size > limit:
+        raise Damaged(
+            f"{place.rpartition('/')[2]} is damaged: it has more than {limit >> 20} MiB",
+            place=place,
+            mend="bring it back from a copy, or remove it",
+            anchor="damaged-file",
+        )
 
 
 def storage_failed(doing: str, path: str, error: BaseException) -> StorageFailed:
@@ -247,6 +273,27 @@ def open_own(path: str, flags: int) -> int:
     return descriptor
 
 
+def read_rest(file: io.FileIO, limit: int) -> bytes:
+    """Read an open file to the end that it has now. Raises Damaged, before it reads, where more than `limit` bytes follow."""
+    size = os.fstat(file.fileno()).st_size - file.tell()
+    check_size(size, limit, str(file.name))
+    return read_up_to(file, max(size, 0))
+
+
+def read_up_to(file: io.FileIO, size: int) -> bytes:
+    """Read `size` bytes, or to the end of the file."""
+    data = file.read(size) or b""
+    while len(data) < size and (piece := file.read(size - len(data))):
+        data += piece
+    return data
+
+
+def read_file(path: str | Path, limit: int = DOCUMENT) -> bytes:
+    """Read a small file of ours. Raises FileNotFoundError and other OSErrors as they are, Damaged where it has more than `limit` bytes."""
+    with open(path, "rb", buffering=0, opener=open_own) as file:
+        return read_rest(file, limit)
+
+
 def is_inside(path: str, boundary: str) -> bool:
     """Tell whether a path, its links followed, is below `boundary`, in which there are no links."""
     return os.path.commonpath([os.path.realpath(path), boundary]) == boundary
@@ -296,14 +343,11 @@ class LocalStorage:
             with open(full, "rb", buffering=0, opener=open_own) as file:
                 if offset:
                     file.seek(offset)
-                if size is None:
-                    return file.readall()
-                data = file.read(size) or b""
-                while len(data) < size and (piece := file.read(size - len(data))):
-                    data += piece
-                return data
+                return read_rest(file, largest(path)) if size is None else read_up_to(file, size)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except Damaged:
+            raise
         except OSError as error:
             raise storage_failed("read", full, error) from error
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.decide.limits import COMMIT
-from trainmaster.core.errors import TrainmasterError
+from trainmaster.core.errors import BadInput, TrainmasterError
 from trainmaster.core.foreign import json_in
 from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
@@ -26,7 +26,7 @@ from trainmaster.core.spec.job import COUNTED_LATER, EVENT_FILES, HADOOP, Input,
 from trainmaster.engines.contract import MasterSide
 from trainmaster.log.documents.files import damaged
 from trainmaster.log.output import folder
-from trainmaster.log.storage import LocalStorage, Storage
+from trainmaster.log.storage import LISTING, LocalStorage, Storage
 from trainmaster.master.orders import Orders, env_of
 
 LOGS = folder("master")
@@ -125,6 +125,7 @@ class StepRunner:
         self._orders.listings[name] = listing
         files = [[file.path, file.size, list(file.hosts), file.stamp, file.name] for file in listing.files]
         content = json.dumps([listing.prefix, files]).encode()
+        check_listing(name, len(content))
         self._storage.replace(f"inputs/{name}.json", content)
         return content
 
@@ -211,6 +212,17 @@ class StepRunner:
         for name in ("work", "staging"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(root / name)
+
+
+def check_listing(name: str, size: int) -> None:
+    """Raise BadInput where the listing of an input is larger than readers of the job's storage accept."""
+    if size > LISTING:
+        raise BadInput(
+            f"the list of the files of input {name} takes {size >> 20} MiB, and may take {LISTING >> 20} MiB",
+            place=f"inputs.{name}",
+            mend="pack the files into fewer, larger ones, or name several inputs",
+            anchor="input-missing",
+        )
 
 
 def shard_listing(input_: Any, listing: Listing) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.web.contract import Facts, Gate, Reader
 from trainmaster.web.headers import sending
 from trainmaster.web.pages.app import job_pages
+from trainmaster.web.redacted import redacted
 
 _USER = "proxy-user"  # the cookie of YARN's WebAppProxyServlet, URL-encoded
 
@@ -28,7 +29,7 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 
 def proxied(facts: Facts, gate: Gate, name: str) -> App:
     """Return the ASGI application. `name`: host and port by which the proxies know the pages."""
-    pages = job_pages(facts, lambda request: Reader(_user(request), may_act=False, live=False))
+    pages = job_pages(redacted(facts), lambda request: Reader(_user(request), may_act=False, live=False))
 
     async def application(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":

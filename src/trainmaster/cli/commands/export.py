@@ -30,8 +30,9 @@ def command(job: str, directory: str | None) -> None:
 
     async def write() -> None:
         from trainmaster.client.ui.facts import Watched
-        from trainmaster.client.ui.sources import OfThisMachine
+        from trainmaster.client.ui.sources import OfThisMachine, secret_values
         from trainmaster.web.pages.export import export
+        from trainmaster.web.redacted import redacted
 
         def say(name: str, why: str) -> None:
             terminal.update(name)
@@ -42,7 +43,7 @@ def command(job: str, directory: str | None) -> None:
             source = OfThisMachine(job)
             facts = Watched(source, source.description())
             await facts.open()
-            await export(facts, folder, say)
+            await export(redacted(facts, secret_values(source)), folder, say)
 
     try:
         asyncio.run(write())

@@ -21,7 +21,7 @@ def command(job: str, otlp: str | None, mlflow: str | None, experiment: str, out
     """Publish JOB to other systems. Publishing it again adds what is new."""
     import time
 
-    from trainmaster.client.jobs.past import Past
+    from trainmaster.client.jobs.past import Past, own_outputs
     from trainmaster.client.watch.connect import status as status_of
 
     if otlp is None and mlflow is None:
@@ -38,7 +38,7 @@ def command(job: str, otlp: str | None, mlflow: str | None, experiment: str, out
     while True:
         status, description = status_of(job), past.description()
         if runs is not None:
-            published["mlflow"] = runs.publish(status, description, past.metrics(), outputs)
+            published["mlflow"] = runs.publish(status, description, past.metrics(), own_outputs(job) if outputs else {})
         if status["ended"] is not None or not follow:
             break
         time.sleep(EVERY)

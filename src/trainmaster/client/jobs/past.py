@@ -29,6 +29,16 @@ def described(job: str) -> Job:
     return job_from(read_job(job_storage(job)))
 
 
+def own_outputs(job: str) -> dict[str, str]:
+    """Return the URLs of a job's outputs, by name, as this user described the job; none of a job that others may have described.
+
+    A command that reads or copies outputs acts by these alone: the log may be in a storage that others write.
+    """
+    from trainmaster.client.jobs.places import site_of
+
+    return {} if site_of(job).get("shared") else {name: output.url for name, output in described(job).outputs.items()}
+
+
 def check_is_there(job: str) -> None:
     """Raise NotFound where a job that this machine knew was removed."""
     if not job_storage(job).exists():

@@ -18,12 +18,14 @@ from starlette.routing import Mount, Route
 from trainmaster.client.jobs.places import LONGEST_ID
 from trainmaster.client.ui.facts import Watched
 from trainmaster.client.ui.links import Links, LinksOf
+from trainmaster.client.ui.sources import secret_values
 from trainmaster.client.ui.threads import in_thread
 from trainmaster.core.errors import NotFound, TrainmasterError
 from trainmaster.web.contract import Reader
 from trainmaster.web.pages.app import job_pages
 from trainmaster.web.pages.jobs import error_page, jobs_page
 from trainmaster.web.pages.render import STATIC, Static
+from trainmaster.web.redacted import redacted
 
 if TYPE_CHECKING:
     from trainmaster.client.ui.board import Board
@@ -61,6 +63,7 @@ class _Open:
     """A job with its pages."""
 
     facts: Watched
+    shown: Facts  # what readers see of them
     pages: App
     used: float = 0.0
 
@@ -104,7 +107,7 @@ class Site:
         async def open_facts(job: str) -> Facts:
             opened = await self._opened(job)
             await opened.facts.open()
-            return opened.facts
+            return opened.shown
 
         return rest_of(PlaceJobs(self.board, open_facts, self._place.acts))
 
@@ -145,8 +148,9 @@ class Site:
         source = await in_thread(self._place.source, job)
         facts = Watched(source, await in_thread(source.description))
         await facts.open()
-        links = LinksOf(job, self.links) if self.links is not None else None
-        return _Open(facts, job_pages(facts, reader_of, self._place.acts(job), _HOME, links=links))
+        links, acts = LinksOf(job, self.links) if self.links is not None else None, self._place.acts(job)
+        shown = facts if acts is not None else redacted(facts, await in_thread(secret_values, source))
+        return _Open(facts, shown, job_pages(shown, reader_of, acts, _HOME, links=links))
 
     def _close_unused(self) -> None:
         done = {job: opening.result() for job, opening in self._open.items() if opening.done()}

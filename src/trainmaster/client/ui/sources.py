@@ -59,6 +59,17 @@ class Source(Protocol):
         ...
 
 
+def secret_values(source: Source) -> tuple[str, ...]:
+    """Return the secret values that a job's own description has; none where it cannot be read."""
+    from trainmaster.core.spec.description import secret_values
+    from trainmaster.core.spec.reading import job_to
+
+    try:
+        return secret_values(job_to(source.past.described))
+    except (TrainmasterError, OSError):
+        return ()
+
+
 class OfThisMachine:
     """A job that this machine knows."""
 

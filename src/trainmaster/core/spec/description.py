@@ -42,10 +42,14 @@ def shown_event(record: dict[str, Any]) -> dict[str, Any]:
 
 def redacted(job: Mapping[str, Any]) -> Any:
     """Return a job, as plain data, in which secret values are redacted."""
-    roles = job.get("roles")
-    environments = [_mapping(role).get("env") for role in _mapping(roles).values()]
+    return redact(job, secret_values(job))
+
+
+def secret_values(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the values of the secret variables that a job sets."""
+    environments = [_mapping(role).get("env") for role in _mapping(job.get("roles")).values()]
     variables = [item for environment in environments for item in _mapping(environment).items()]
-    return redact(job, [value for name, value in variables if isinstance(value, str) and value and is_secret(name)])
+    return tuple(value for name, value in variables if isinstance(value, str) and value and is_secret(name))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

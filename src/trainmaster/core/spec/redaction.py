@@ -2,10 +2,11 @@
 
 A variable whose name says so is secret, whatever its value, and so is one whose value has the form of a secret: a URL with a password, or
 with a token in place of a user; a signature in a URL's query; a token of a service that marks its tokens; a JWT; a private key; or, in a
-longer text, the value of a secret name (`token=x`, `password: x`, `--api-key x`, a header). A name is read word by word, without the
+longer text, the value of a secret name (`token=x`, `password: x`, `--api-key x`, a header), or an argument that a known tool takes as a
+secret (`tool_secrets`). A name is read word by word, without the
 numbers that words end with (`is_secret`); `docs/guides/secrets.md` publishes the rule. A secret value is redacted wherever it turns up in
-our own text, in each writing that programs use (`writings`), if it has `SHORTEST` characters or more: a shorter one would hide half of
-every text, and is redacted by name alone.
+our own text, in any writing (`normal_form`), if it has `SHORTEST` characters or more: a shorter one would hide half of every text, and is
+redacted by name alone.
 
 Texts come from programs too, so each pattern takes time in proportion to the text: repetitions are possessive or bounded, and a value is
 read only after its name.
@@ -17,8 +18,11 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from trainmaster.core.spec.normal_form import Known
+from trainmaster.core.spec.tool_secrets import secret_arguments, secret_spans
 
 _SECRET_WORDS = frozenset(
     ["TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSPHRASES", "CREDENTIAL", "CREDENTIALS",
@@ -125,6 +129,7 @@ _IN_QUERIES = frozenset(["key", "sig", "signature", "code", "pass", "pw", "pwd"]
 _NO_SECRETS = frozenset(["true", "false", "none", "null", "yes", "no", "on", "off", ""])
 _NUMBER = re.compile(r"[-+]?[\d.,_]+(?:e[-+]?\d+)?[kmbt]?", re.IGNORECASE)
 _LONGEST = 128  # characters of a name that are read, from its end
+_SHORT = 256  # characters of a text whose redaction is remembered
 SHORTEST = 8  # characters of a value that is redacted wherever it stands
 REDACTED = "[redacted]"
 ALL_ROLES = ""  # in place of a role's name: the secrets of every role
@@ -137,7 +142,9 @@ def is_secret(name: str, value: str = "") -> bool:
 
 def has_secret(text: str) -> bool:
     """Tell whether a text has the form of a secret, or has one in it."""
-    return any(pattern.search(text) for pattern in _forms(text)) or next(_assigned(text), None) is not None
+    return any(pattern.search(text) for pattern in _forms(text)) or any(
+        next(find(text), None) is not None for find in (_assigned, secret_spans)
+    )
 
 
 @functools.lru_cache(4096)
@@ -207,15 +214,14 @@ def secret_names_of_others(secrets: Mapping[str, Mapping[str, str]], role: str) 
 
 def redact(data: Any, values: Iterable[str] = ()) -> Any:
     """Redact the secrets in plain data: texts under a secret name, and `values` anywhere in a text, in any writing."""
-    return _redacted(data, writings(tuple(values)))
+    return _redacted(data, known(tuple(values)))
 
 
 @functools.lru_cache(8)
-def writings(values: tuple[str, ...]) -> list[str]:
-    """Return the values as programs write them, the longest first: plain, escaped, quoted, or line by line. Short ones are left out."""
+def known(values: tuple[str, ...]) -> Known:
+    """Return the values as they are looked for in what programs write: whole, line by line, in any writing. Short ones are left out."""
     pieces = {piece for value in values for piece in _pieces(value) if len(piece) >= SHORTEST}
-    written = {writing for piece in pieces for writing in _writings_of(piece)}
-    return sorted((writing for writing in written if len(writing) >= SHORTEST), key=len, reverse=True)
+    return Known(piece.encode(errors="surrogateescape") for piece in pieces)
 
 
 def _pieces(value: str) -> Iterator[str]:
@@ -234,25 +240,10 @@ def _pieces(value: str) -> Iterator[str]:
                 yield from _pieces(text)
 
 
-def _writings_of(piece: str) -> set[str]:
-    """Return the ways in which Python, JSON, URLs and shells write a text."""
-    if re.fullmatch(r"[\w.~-]+", piece, re.ASCII):
-        return {piece}
-    from urllib.parse import quote, quote_plus  # few secrets need it
-
-    way = "surrogateescape"
-    return {
-        piece, repr(piece)[1:-1], repr("'\"" + piece)[4:-1], repr(piece.encode(errors=way))[2:-1], json.dumps(piece)[1:-1],
-        json.dumps(piece, ensure_ascii=False)[1:-1], quote(piece, errors=way), quote(piece, "", errors=way),
-        quote_plus(piece, errors=way), piece.replace("'", "'\"'\"'"),
-    }  # fmt: skip
-
-
-def _redacted(data: Any, values: list[str]) -> Any:
+def _redacted(data: Any, values: Known) -> Any:
     if isinstance(data, str):
-        for value in values:
-            data = data.replace(value, REDACTED)
-        return redact_text(data)
+        data = _without(data, values) if values and len(data) >= SHORTEST else data
+        return _redact_short_text(data) if len(data) <= _SHORT else redact_text(data)
     if isinstance(data, Mapping):
         return {
             key: REDACTED if _is_secret_value(key, element) else _redacted(element, values)
@@ -262,11 +253,30 @@ def _redacted(data: Any, values: list[str]) -> Any:
         has_curl = any(isinstance(element, str) and element.rpartition("/")[2] == "curl" for element in data)
         logins = ("-u", "-U", "--user", "--proxy-user") if has_curl else ()
         after_option = [False, *(element in logins or _is_secret_option(element) for element in data)]
+        words = [element if isinstance(element, str) else "" for element in data]
+        arguments = {number: words[number][:offset] + REDACTED for number, offset in secret_arguments(words)}
         return [
-            REDACTED if hides else _redacted(element, values)
-            for hides, element in zip(after_option, data, strict=False)
+            REDACTED if hides else arguments.get(number) or _redacted(element, values)
+            for number, (hides, element) in enumerate(zip(after_option, data, strict=False))
         ]
     return data
+
+
+def _without(text: str, values: Known) -> str:
+    """Redact the values in a text."""
+    way = "surrogateescape"
+    try:
+        data = text.encode(errors=way)
+    except UnicodeEncodeError:  # half of a character, which no file holds
+        way = "surrogatepass"
+        data = text.encode(errors=way)
+    shown = values.replaced(data, REDACTED.encode())
+    return text if shown == data else shown.decode(errors=way)
+
+
+@functools.lru_cache(16384)  # a status has the same texts again and again
+def _redact_short_text(text: str) -> str:
+    return redact_text(text)
 
 
 def redact_text(text: str) -> str:
@@ -275,8 +285,12 @@ def redact_text(text: str) -> str:
         return text
     for pattern in _forms(text):
         text = pattern.sub(lambda match: match[1] + REDACTED, text)
+    return _without_spans(_without_spans(text, secret_spans), _assigned)
+
+
+def _without_spans(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) -> str:
     parts, at = [], 0
-    for start, end in _assigned(text):
+    for start, end in find(text):
         parts += [text[at:start], REDACTED]
         at = end
     return "".join([*parts, text[at:]])

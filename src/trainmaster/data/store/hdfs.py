@@ -20,8 +20,8 @@ from trainmaster.core.errors import TrainmasterError
 from trainmaster.core.input.splits import File
 from trainmaster.data.store.transfer import CHUNK, safe_path
 from trainmaster.log.dfs import DfsError, open_dfs
-from trainmaster.log.hdfs import opened, put, read_range
-from trainmaster.log.storage import draft_of, storage_failed
+from trainmaster.log.hdfs import opened, put, read_range, read_rest
+from trainmaster.log.storage import LISTING, draft_of, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import FileReader, FileStatus
@@ -101,7 +101,7 @@ class HdfsStore:
 
     def get(self, path: str) -> bytes | None:
         try:
-            return read_range(self._dfs, self._at(path), 0, None)
+            return read_rest(self._dfs, self._at(path), f"{self.url}/{path}", 0, LISTING)
         except FileNotFoundError:
             return None
 

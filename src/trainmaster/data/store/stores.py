@@ -34,6 +34,7 @@ from trainmaster.data.store.transfer import CHUNK, THREADS, copy_file, retried, 
 from trainmaster.data.store.trees import leads_back
 from trainmaster.log import objects
 from trainmaster.log.storage import (
+    LISTING,
     NO_LINKS,
     draft,
     draft_of,
@@ -41,6 +42,8 @@ from trainmaster.log.storage import (
     link,
     make_folders,
     open_own,
+    read_rest,
+    read_up_to,
     require_inside,
     sync_folder,
 )
@@ -99,7 +102,7 @@ class Store(Protocol):
         """Read up to `size` bytes that are flushed to an open file, and do not count as its size yet; None once it is closed."""
 
     def get(self, path: str) -> bytes | None:
-        """Return the content of a small file; None where there is none."""
+        """Return the content of a small file; None where there is none. Raises Damaged where it has more than `LISTING` bytes."""
 
     def put(self, path: str, data: bytes) -> None:
         """Make or replace a small file; readers see the old or the new."""
@@ -221,10 +224,7 @@ class LocalStore:
     def read(self, path: str, offset: int, size: int) -> bytes:
         with open(self._at(path, is_read=True), "rb", buffering=0, opener=self._opener) as file:
             file.seek(offset)
-            data = file.read(size) or b""
-            while len(data) < size and (piece := file.read(size - len(data))):
-                data += piece
-            return data
+            return read_up_to(file, size)
 
     def read_flushed(self, path: str, offset: int, size: int) -> None:
         return None  # the size has all
@@ -232,8 +232,8 @@ class LocalStore:
     def get(self, path: str) -> bytes | None:
         full_path = self._at(path, is_read=True)
         try:
-            with open(full_path, "rb", opener=self._opener) as file:
-                return file.read()
+            with open(full_path, "rb", buffering=0, opener=self._opener) as file:
+                return read_rest(file, LISTING)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -391,7 +391,7 @@ class RemoteStore:
         return None  # objects appear whole
 
     def get(self, path: str) -> bytes | None:
-        return self._small.read(path)
+        return self._small.read_rest(path, 0, LISTING)
 
     def put(self, path: str, data: bytes) -> None:
         self._make_parent(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.core.foreign import json_in
-from trainmaster.log.storage import Damaged, LocalStorage
+from trainmaster.log.storage import Damaged, LocalStorage, read_file
 
 _MEND = "bring it back from a copy"
 
@@ -38,7 +38,7 @@ def parse(content: bytes, path: str, mend: str = "") -> dict[str, Any]:
 
 def read(path: Path, mend: str = "") -> dict[str, Any]:
     """Return the document at `path`. Raises FileNotFoundError, Damaged."""
-    return parse(path.read_bytes(), str(path), mend)
+    return parse(read_file(path), str(path), mend)
 
 
 def write(path: Path, fields: Mapping[str, Any]) -> None:

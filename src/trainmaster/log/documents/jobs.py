@@ -16,7 +16,7 @@ from trainmaster.core.foreign import json_in
 from trainmaster.host.places import CERTIFICATE_FILE, JOB_FILE, SITE_FILE, TOKEN_FILE
 from trainmaster.log.documents.files import damaged, read
 from trainmaster.log.reader import Reader, replay
-from trainmaster.log.storage import Damaged, LocalStorage
+from trainmaster.log.storage import LISTING, Damaged, LocalStorage, read_file
 
 INPUTS = "inputs"  # the folder of what each input had when the job began
 _TOKEN = re.compile("[0-9a-f]{64}")
@@ -52,7 +52,7 @@ def known_site(directory: str | Path) -> dict[str, Any]:
 
 def read_token(directory: str | Path) -> str:
     """Return the token of a job, or what a damaged file holds of it: `check_token` tells. Raises FileNotFoundError."""
-    return Path(directory, TOKEN_FILE).read_text(errors="replace").strip()
+    return read_file(Path(directory, TOKEN_FILE)).decode(errors="replace").strip()
 
 
 def check_token(directory: str | Path, token: str) -> None:
@@ -64,7 +64,7 @@ def check_token(directory: str | Path, token: str) -> None:
 def read_certificate(directory: str | Path) -> str:
     """Return the certificate of a job's master. Raises FileNotFoundError, Damaged."""
     path = Path(directory, CERTIFICATE_FILE)
-    certificate = path.read_text(errors="replace").strip()
+    certificate = read_file(path).decode(errors="replace").strip()
     if not certificate.endswith(_LAST_LINE):
         raise _unreachable(path, certificate)
     return certificate
@@ -81,7 +81,7 @@ def check_whole(directory: str | Path) -> None:
     read_job(directory)
     read_site(directory)
     for path in sorted(Path(directory, INPUTS).glob("*.json")):
-        content = path.read_bytes()
+        content = read_file(path, LISTING)
         try:
             json_in(content)
         except ValueError:

@@ -19,14 +19,15 @@ from typing import Any
 import attrs
 
 from trainmaster.core.foreign import NUMERAL, json_in, printable
-from trainmaster.core.metrics import Store, figures
-from trainmaster.log.storage import Storage
+from trainmaster.core.metrics import POINTS, Store, figures
+from trainmaster.log.storage import Storage, check_size, largest
 
 FOLDER = "metrics"
 VERSION = "1.0"
 TRIES = 3
 SERIES, SAMPLES = "series", "samples"
 _NAME = re.compile(rf"({NUMERAL})-({NUMERAL})\.({SERIES}|{SAMPLES})")
+_POINT = 32  # bytes: four numbers
 _MAJOR = VERSION.split(".")[0]
 
 Rows = deque[tuple[dict[str, Any], bytes]]  # of a Store; taken out as they are written
@@ -66,13 +67,23 @@ def read_metrics(storage: Storage) -> Store:
 def read(storage: Storage) -> tuple[Store, int]:
     """Return the metrics, and how many bytes of samples they come from. Raises StorageFailed."""
     for _ in range(TRIES):
-        contents = {file: storage.read(file.path) for file in _in_force(files(storage))}
+        contents = _contents(storage)
         if None not in contents.values():
             break  # else a newer snapshot has taken the place of one that was listed
     store = Store()
     for file, content in contents.items():
         _take(store, file, content or b"")
     return store, sum(len(content or b"") for file, content in contents.items() if file.kind == SAMPLES)
+
+
+def _contents(storage: Storage) -> dict[File, bytes | None]:
+    """Return the files in force; None in place of one that is gone. Raises Damaged where all together are larger than a file may be."""
+    contents: dict[File, bytes | None] = {}
+    for file in _in_force(files(storage)):
+        contents[file] = storage.read(file.path)
+        size = sum(len(content or b"") for content in contents.values())
+        check_size(size, largest(FOLDER), f"{storage.url}/{FOLDER}")
+    return contents
 
 
 def _in_force(present: Sequence[File]) -> list[File]:
@@ -107,7 +118,10 @@ def _take(store: Store, file: File, content: bytes) -> None:
 
 def _take_entry(store: Store, entry: Mapping[str, Any]) -> None:
     if "points" in entry:
-        store.restore(entry, zlib.decompress(base64.b64decode(entry["content"])))
+        size = _POINT * int(entry["points"])
+        if not 0 <= size <= _POINT * POINTS:
+            raise ValueError("a series has more points than one may have")
+        store.restore(entry, zlib.decompressobj().decompress(base64.b64decode(entry["content"]), size + 1))
     elif "values" in entry:
         at = figures({"at": entry["at"]})["at"]
         store.add(at, str(entry["task"]), figures(dict(entry["values"])))

@@ -32,8 +32,8 @@ from trainmaster.hadoop.conf import Configuration, default_fs
 from trainmaster.host.machine import login_name
 from trainmaster.log.dfs import Dfs, open_dfs
 from trainmaster.log.documents.files import parse
-from trainmaster.log.hdfs import opened, put, read_range
-from trainmaster.log.storage import storage_failed
+from trainmaster.log.hdfs import opened, put, read_rest
+from trainmaster.log.storage import DOCUMENT, storage_failed
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
@@ -181,7 +181,7 @@ class Store:
 
         def read(dfs: Dfs) -> dict[str, Any] | None:
             try:
-                content = read_range(dfs, path, 0, None)
+                content = read_rest(dfs, path, f"{self.fs}{path}", 0, DOCUMENT)
             except FileNotFoundError:
                 return None
             mend = f"use the machine that {job} was submitted from, or end it: yarn application -kill"
