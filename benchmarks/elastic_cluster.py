@@ -28,9 +28,9 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import Warned
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Request
 from trainmaster.engines.local.engine import NOTICE
 from trainmaster.engines.local.queue import Ask, Hold, grant, reclaim
 from trainmaster.host.machine import Capacity

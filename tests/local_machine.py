@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from waiting import until_async
 
-from trainmaster.core.machine.stimuli import Change
-from trainmaster.engines.contract import Holder, Request
+from trainmaster.core.containers import Request
+from trainmaster.core.machine.stimuli import Change, GangGranted
+from trainmaster.engines.containers import Containers
 from trainmaster.engines.local.engine import LocalMaster
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity
@@ -103,19 +104,22 @@ class Master:
     ) -> None:
         self.job, self.told = job, list[Change]()
         self._specs = specs or {}
-        self.side = LocalMaster(job, self._spec, agents(), capacity=capacity, **{"poll": 3600.0, **more})
+        self.engine = LocalMaster(job, self._spec, agents(), capacity=capacity, **{"poll": 3600.0, **more})
+        self.side = Containers(self.engine, lambda: self.held)
 
     def _spec(self, request: Request, devices: object) -> dict[str, Any]:
         return {"job": self.job, "task": request.task, "serial": request.serial, **self._specs.get(request.task, {})}
 
-    async def open(self, epoch: int = 1) -> Sequence[Holder]:
-        holders = await self.side.open(epoch)
+    async def open(self, epoch: int = 1, *held: str) -> None:
+        """Open as the master of this epoch, whose log says that the job has these containers, each the first of its task."""
+        self.held = {(task, 1) for task in held}
+        self.side.begin(epoch)
         self._reading = asyncio.create_task(self._read())
-        return holders
+        await asyncio.shield(self.side.opening)
 
     async def _read(self) -> None:
         async for change in self.side.changes():
-            self.told.append(change)
+            self.told += change.grants if isinstance(change, GangGranted) else [change]
 
     def of(self, kind: type[T]) -> list[T]:
         return [change for change in self.told if isinstance(change, kind)]

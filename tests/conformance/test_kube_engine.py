@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -18,10 +18,12 @@ from waiting import until_async
 
 from trainmaster.clusters.kubernetes.cluster import Cluster
 from trainmaster.clusters.kubernetes.settings import Settings
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import (
     Change,
     ContainerExited,
     ContainerLost,
+    GangGranted,
     GangOverdue,
     Granted,
     Refused,
@@ -29,7 +31,7 @@ from trainmaster.core.machine.stimuli import (
     Warned,
 )
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Holder, Request
+from trainmaster.engines.containers import Containers
 from trainmaster.engines.kubernetes.master.engine import KubernetesMaster
 from trainmaster.engines.kubernetes.names import labels_of_master, name_of, selector
 from trainmaster.engines.kubernetes.pods.pods import PodBootstrap, Shape, request_of, task_pod
@@ -52,14 +54,14 @@ class Seat:
     """A master's engine, what it told, and the pods' own API beside it."""
 
     master: KubernetesMaster
+    containers: Containers
     client: Client
     job_id: str
     requests: dict[str, Request]
     told: list[Change]
-    holders: list[Holder]
 
     async def ask(self, *tasks: str, serial: int = 1, **changes: Any) -> None:
-        await self.master.ask([attrs.evolve(self.requests[task], serial=serial, **changes) for task in tasks])
+        self.containers.ask([attrs.evolve(self.requests[task], serial=serial, **changes) for task in tasks])
 
     async def hears(self, kind: type, task: str = "", serial: int = 1, limit: float = 60.0) -> Any:
         """The first change of a kind, of a task."""
@@ -91,7 +93,7 @@ class Seat:
 async def engine(
     cluster: Cluster, scripts: dict[str, str], job_id: str = "", user: str = "edit", said: dict[str, Any] | None = None,
     namespace: str = "", image: str = IMAGE, init: list[dict[str, Any]] | None = None, keep: bool = False, count: int = 1,
-    change: Callable[[dict[str, Any]], None] = lambda pod: None, epoch: int = 1, **resources: Any,
+    change: Callable[[dict[str, Any]], None] = lambda pod: None, epoch: int = 1, held: Sequence[str] = (), **resources: Any,
 ) -> AsyncIterator[Seat]:  # fmt: skip
     """`scripts`: role -> what its containers run. `keep`: what it made stays, for a master after it."""
     sizes = {"cores": 0.05, "memory": "64MiB", **resources}
@@ -111,26 +113,29 @@ async def engine(
 
     config = load({"KUBECONFIG": str(cluster.kubeconfig(user))}, namespace=namespace)
     beside = Client(load({"KUBECONFIG": str(cluster.kubeconfig("admin"))}, namespace=config.namespace))
-    master, told = KubernetesMaster(job_id, job, Client(config), make, read), []
-    holders = list(await master.open(epoch))
+    master, told = KubernetesMaster(job_id, job, Client(config), make, read), list[Change]()
+    containers = Containers(master, lambda: [(task, 1) for task in held])
+    containers.begin(epoch)
 
     async def listen() -> None:
-        async for one in master.changes():
-            told.append(one)
+        async for one in containers.changes():
+            told.extend(one.grants if isinstance(one, GangGranted) else [one])
 
     listening = asyncio.create_task(listen())
     requests = {
         f"{role}:{index}": request_of(role, job.roles[role], index) for role in scripts for index in range(count)
     }
     try:
-        yield Seat(master, beside, job_id, requests, told, holders)
+        await asyncio.shield(containers.opening)
+        yield Seat(master, containers, beside, job_id, requests, told)
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         if keep:
-            await master._changes.cancel()
+            for task in containers._tasks:
+                task.cancel()
         else:
-            await master.close("succeeded")
+            await containers.close("succeeded")
             await beside.delete_all(PODS, selector(job_id), grace=0)
         await beside.close()
 
@@ -138,7 +143,6 @@ async def engine(
 def test_what_is_asked_for_is_granted_runs_and_ends(kubernetes: Cluster) -> None:
     async def scenario() -> None:
         async with engine(kubernetes, {"worker": ENDS, "ps": STAYS}) as seat:
-            assert seat.holders == []
             await seat.ask("worker:0", "ps:0")
             granted = await seat.hears(Granted, "worker:0")
             assert granted.container == name_of(seat.job_id, "worker:0", 1)
@@ -146,9 +150,9 @@ def test_what_is_asked_for_is_granted_runs_and_ends(kubernetes: Cluster) -> None
             ended = await seat.hears(ContainerExited, "worker:0")
             assert (ended.status, ended.reason, ended.figures["node"]) == (3, None, granted.node)
             await seat.runs("ps:0")
-            await seat.master.release("ps", 1)
+            seat.containers.release("ps", 1)
             assert (await seat.hears(ContainerExited, "ps")).reason == "not-needed"  # there is no such task
-            await seat.master.release("ps:0", 1)
+            seat.containers.release("ps:0", 1)
             released = await seat.hears(ContainerExited, "ps:0")
             assert (released.status, released.reason) == (9, None)
             await seat.none_left()
@@ -167,7 +171,7 @@ def test_asks_are_absolute(kubernetes: Cluster) -> None:
             assert [one.task for one in seat.told if isinstance(one, Granted)].count("worker:0") == 2
             found, _ = await seat.client.list(PODS, labels=selector(seat.job_id))
             assert len(found) == 3
-            await seat.master.release("worker:1", 1)
+            seat.containers.release("worker:1", 1)
             assert (await seat.hears(ContainerExited, "worker:1")).reason is None
             await seat.ask("worker:1")
             await until_async(lambda: len([one for one in seat.told if isinstance(one, ContainerExited)]) == 2)
@@ -186,8 +190,11 @@ def test_a_master_that_follows_has_what_there_is(kubernetes: Cluster) -> None:
             await first.hears(Granted, "ps:0")
             await first.hears(Granted, "ps:1")
             await first.runs("ps:1")
-        async with engine(kubernetes, scripts, first.job_id, count=2, said=unplaced, epoch=2) as second:
-            assert {(one.task, one.serial) for one in second.holders} == {("ps:0", 1), ("ps:1", 1)}
+        async with engine(
+            kubernetes, scripts, first.job_id, count=2, said=unplaced, epoch=2, held=["ps:0", "ps:1"]
+        ) as second:
+            await second.hears(Granted, "ps:0")
+            await second.hears(Granted, "ps:1")
             await second.ask("worker:0")
             found, _ = await second.client.list(PODS, labels=selector(second.job_id))
             assert len(found) >= 3
@@ -214,8 +221,8 @@ def test_a_master_leaves_alone_what_another_asks_for_that_follows_it(kubernetes:
         async with engine(kubernetes, scripts, keep=True, count=2) as first:
             await first.ask("worker:0")
             await first.hears(Granted, "worker:0")
-            async with engine(kubernetes, scripts, first.job_id, count=2, epoch=2) as second:
-                assert [one.task for one in second.holders] == ["worker:0"]
+            async with engine(kubernetes, scripts, first.job_id, count=2, epoch=2, held=["worker:0"]) as second:
+                await second.hears(Granted, "worker:0")
                 await second.ask("worker:1")
                 await second.hears(Granted, "worker:1")
                 await until_async(lambda: ("worker:1", 1) in first.master._pods)
@@ -231,8 +238,7 @@ def test_an_end_while_there_was_no_master_is_told_with_its_reason(kubernetes: Cl
         async with engine(kubernetes, {"worker": greedy}, keep=True) as first:
             await first.ask("worker:0")
             await first.hears(Granted, "worker:0")
-        async with engine(kubernetes, {"worker": greedy}, first.job_id, epoch=2) as second:
-            assert [one.task for one in second.holders] == ["worker:0"]
+        async with engine(kubernetes, {"worker": greedy}, first.job_id, epoch=2, held=["worker:0"]) as second:
             ended = await second.hears(ContainerExited, "worker:0")
             limit = second.requests["worker:0"].memory
             assert (ended.reason, ended.figures["used"], ended.figures["limit"]) == ("out-of-memory", limit, limit)
@@ -341,7 +347,7 @@ def test_a_full_quota_is_waited_for(kubernetes: Cluster) -> None:
                 assert waiting.resource == "quota small"
                 assert "asked pods=1, used 1 of 1" in waiting.detail
                 first = (await seat.hears(Granted)).task
-                await seat.master.release(first, 1)
+                seat.containers.release(first, 1)
                 await seat.hears(ContainerExited, first)
                 await seat.hears(Granted, "worker:1" if first == "worker:0" else "worker:0")
         finally:
@@ -431,7 +437,7 @@ def test_a_thousand_pods_are_asked_for_at_once(kubernetes: Cluster) -> None:
             print(f"1000 pods granted after {clock() - begun:.1f} s")
             begun = clock()
             for task in seat.requests:
-                await seat.master.release(task, 1)
+                seat.containers.release(task, 1)
             await until_async(lambda: told(ContainerExited, ContainerLost) == 1000, 240)
             print(f"and given back after {clock() - begun:.1f} s")
 
@@ -455,7 +461,7 @@ def test_daemons_that_die_and_nodes_that_are_lost() -> None:
             cluster.daemon("kube-apiserver").kill()
             found = await seat.hears(Waiting)
             assert found.resource == "API server"
-            await seat.master.release("on1:0", 1)
+            seat.containers.release("on1:0", 1)
             cluster.daemon("kube-apiserver").start()
             assert (await seat.hears(ContainerExited, "on1:0", limit=120.0)).status == 9
             await until_async(lambda: Waiting("", "", "") in seat.told, 60, lambda: seat.told)

@@ -20,8 +20,9 @@ from unmanaged import its_token, killed, submitted
 from waiting import until_async
 
 from trainmaster.clusters.hadoop import Cluster
+from trainmaster.core.containers import Request
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Request
+from trainmaster.engines.containers import Containers
 from trainmaster.engines.yarn.master.engine import YarnMaster
 from trainmaster.hadoop import yarn
 from trainmaster.hadoop.conf import load, rpc_protection
@@ -40,7 +41,7 @@ Key = tuple[str, int]
 class Recording:
     """An engine, and all that was asked of it and told by it."""
 
-    engine: YarnMaster
+    containers: Containers
     cluster: Cluster
     folder: Path
     sizes: dict[Key, int] = attrs.field(factory=dict)
@@ -49,7 +50,8 @@ class Recording:
 
     async def open(self) -> None:
         self.rows.append({"do": "open", "keys": []})
-        await self.engine.open(1)
+        self.containers.begin(1)
+        await asyncio.shield(self.containers.opening)
 
     async def ask(self, *keys: Key, memory: int = SMALL) -> None:
         """The whole set of what is not granted yet."""
@@ -58,11 +60,11 @@ class Recording:
         for task, serial in keys:
             size = self.sizes.setdefault((task, serial), memory)
             made.append(Request(task, serial, "worker", int(task.partition(":")[2]), size, 0.05))
-        await self.engine.ask(made)
+        self.containers.ask(made)
 
     async def release(self, key: Key) -> None:
         self.rows.append({"do": "release", "keys": [list(key)]})
-        await self.engine.release(*key)
+        self.containers.release(*key)
 
     def happens(self, what: str, key: Key | None = None) -> None:
         self.rows.append({"happens": what, **({"key": list(key)} if key else {})})
@@ -86,7 +88,8 @@ class Recording:
         return found
 
     async def listen(self) -> None:
-        async for change in self.engine.changes():
+        await until_async(lambda: hasattr(self.containers, "opening"))
+        async for change in self.containers.changes():
             fields = {
                 name: getattr(change, name) for name in ("status", "reason", "detail") if getattr(change, name, None)
             }
@@ -109,12 +112,14 @@ def recorded(cluster: Cluster, folder: Path, scene: Callable[[Recording], Awaita
                 lambda token: yarn.Scheduler.of(conf, token), await its_token(manager, application), yarn.ResourceManager.of(conf, who),
                 rpc_protection(conf),
             )  # fmt: skip
-            made = Recording(engine, cluster, folder)
+            containers = Containers(engine, lambda: ())
+            made = Recording(containers, cluster, folder)
             listening = asyncio.create_task(made.listen())
             try:
                 await made.open()
                 await scene(made)
-                await engine.close("succeeded")
+                listening.cancel()  # the ends that follow are of no scene
+                await containers.close("succeeded")
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
@@ -184,7 +189,7 @@ async def node_lost(made: Recording) -> None:
     for key in (A, B):
         await made.until("granted", key)
     made.happens("lost", A)
-    node = next(number for number in (1, 2) if made.cluster.node_id(number) == made.engine._containers[A].node)
+    node = next(number for number in (1, 2) if made.cluster.node_id(number) == made.containers.book._entries[A].node)
     made.cluster.daemon(f"nodemanager-{node}").kill()
     await made.until("lost", A)
     made.cluster.daemon(f"nodemanager-{node}").start()

@@ -32,7 +32,7 @@ GRANTED, EXITED = {"tells": "granted", "key": A}, {"tells": "exited", "key": A}
     [
         ([OPEN, GRANTED], 1),  # nobody asked
         ([OPEN, ASK, {"tells": "granted", "key": B}], 2),
-        ([OPEN, ASK, EXITED], 2),
+        ([OPEN, EXITED], 1),
         ([OPEN, ASK, GRANTED, EXITED], 3),  # nothing has ended
         ([OPEN, ASK, GRANTED, {"tells": "lost", "key": A}], 3),
         ([OPEN, ASK, GRANTED, {"happens": "exit", "key": A}, EXITED, GRANTED], 5),
@@ -48,8 +48,8 @@ def test_what_no_run_does_is_named(trace: list[dict[str, Any]], row: int) -> Non
 
 def test_what_happens_by_chance_is_among_its_runs() -> None:
     exit_ = {"happens": "exit", "key": A}
-    reproduce([OPEN, ASK, GRANTED, GRANTED, exit_, EXITED, EXITED])  # twice told, both
+    reproduce([OPEN, ASK, EXITED])  # it could not be started
+    reproduce([OPEN, ASK, GRANTED, exit_, EXITED, {"do": "ask", "keys": [A]}, EXITED])  # its fate, told again
     reproduce([OPEN, ASK, {"tells": "waiting"}, {"tells": "waiting"}, GRANTED, exit_, EXITED])
-    reproduce([OPEN, ASK, {"do": "ask", "keys": []}, GRANTED])  # withdrawn too late
     reproduce([OPEN, ASK, GRANTED, {"happens": "preempt", "key": A}, {"tells": "warned", "key": A}, EXITED])
     reproduce([OPEN, ASK, GRANTED, exit_, {"do": "open", "keys": []}])  # its end was never told

@@ -105,7 +105,7 @@ def test_the_control_group_of_a_program_that_could_not_start_is_removed(
     assert not group.there
 
 
-def test_an_agent_that_is_told_to_end_ships_the_last_words_of_its_program(tmp_path: Path) -> None:
+def test_an_agent_that_is_reported_to_end_ships_the_last_words_of_its_program(tmp_path: Path) -> None:
     reports: list[tuple[str, int]] = []
     command = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
 

@@ -192,7 +192,7 @@ def test_what_was_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
     converse(tmp_path, act)
 
 
-def test_progress_is_told_at_most_once_a_second_and_the_newest_wins(tmp_path: Path) -> None:
+def test_progress_is_reported_at_most_once_a_second_and_the_newest_wins(tmp_path: Path) -> None:
     async def act(master: Master, link: Channel, owner: Owner) -> None:
         await until_async(lambda: link.connected)
         for n in range(1000):

@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_never_still_is_stored_all_the_same(
     assert [what for what, _ in told][:3] == ["checkpoint"] * 3
 
 
-def test_why_there_is_no_set_for_long_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_there_is_no_set_for_long_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "PATIENCE", 0.0)
     looks = 0
 

@@ -293,7 +293,9 @@ def test_a_later_attempt_ends_the_one_before(play: Callable[..., None]) -> None:
     (["./not-there"], "command-not-found", None),
     (["/etc/passwd"], "not-executable", None),
 ])  # fmt: skip
-def test_a_bad_end_is_told_with_its_reason(play: Callable[..., None], command: Any, reason: str, figures: Any) -> None:
+def test_a_bad_end_is_reported_with_its_reason(
+    play: Callable[..., None], command: Any, reason: str, figures: Any
+) -> None:
     async def act(master: Master) -> None:
         master.begin()
         ended = await master.run(command)
@@ -528,7 +530,7 @@ def test_followers_hear_what_is_printed_and_the_end(play: Callable[..., None]) -
     play(act)
 
 
-def test_progress_is_told_and_sampled(play: Callable[..., None]) -> None:
+def test_progress_is_reported_and_sampled(play: Callable[..., None]) -> None:
     async def act(master: Master) -> None:
         master.begin()
         await master.start("echo 'reporter progress:0.25' >&2; exec sleep 1000")
@@ -769,7 +771,7 @@ def test_a_warning_is_a_signal_only_where_one_is_asked_for(play: Callable[..., N
     play(act)
 
 
-def test_a_kill_is_told_while_the_program_has_left_something_behind_and_survives_a_stop(
+def test_a_kill_is_reported_while_the_program_has_left_something_behind_and_survives_a_stop(
     play: Callable[..., None],
 ) -> None:
     async def act(master: Master) -> None:
@@ -790,7 +792,9 @@ def test_a_kill_is_told_while_the_program_has_left_something_behind_and_survives
     play(act)
 
 
-def test_a_failure_is_told_while_its_last_set_is_still_stored_and_survives_a_stop(play: Callable[..., None]) -> None:
+def test_a_failure_is_reported_while_its_last_set_is_still_stored_and_survives_a_stop(
+    play: Callable[..., None],
+) -> None:
     async def act(master: Master) -> None:
         gate = master.folder / "gate"
         checkpoint = {"path": "ckpt", "url": str(master.folder / "sets"), "every": 100, "keep": 3, "set": None}
@@ -887,7 +891,7 @@ def test_an_agent_that_ends_tells_and_stores_first_what_its_program_did_in_the_g
     play(act)
 
 
-def test_an_end_that_no_master_has_yet_is_told_to_the_next_though_the_engine_ends_the_container(
+def test_an_end_that_no_master_has_yet_is_reported_to_the_next_though_the_engine_ends_the_container(
     play: Callable[..., None],
 ) -> None:
     """Else the next master finds a container that was ended, and runs the whole program again."""
@@ -918,7 +922,7 @@ def test_an_end_that_no_master_has_yet_is_told_to_the_next_though_the_engine_end
 @pytest.mark.parametrize(
     ("command", "reason", "status"), [("true", "exit", 0), ("exit 3", "exit", 3)], ids=["well", "failed"]
 )
-def test_an_end_that_no_master_has_yet_is_told_to_the_next_that_comes_after_the_grace(
+def test_an_end_that_no_master_has_yet_is_reported_to_the_next_that_comes_after_the_grace(
     play: Callable[..., None], command: str, reason: str, status: int
 ) -> None:
     """The agent left with it, and the next master ran the whole program again."""

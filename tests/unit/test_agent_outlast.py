@@ -48,7 +48,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlast, "AGAIN", 0.01)
 
 
-def test_a_storage_that_comes_back_is_waited_for_and_that_is_told_once() -> None:
+def test_a_storage_that_comes_back_is_waited_for_and_that_is_reported_once() -> None:
     storage = Storage(failure(errno.ECONNREFUSED), failure(errno.EAGAIN), failure(errno.ETIMEDOUT))
     assert storage.run(60) == "stored"
     assert storage.told == [("warned", "its storage is away")]

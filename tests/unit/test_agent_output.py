@@ -370,7 +370,7 @@ def test_a_follower_in_step_misses_nothing_when_the_log_is_compacted(tmp_path: P
     assert reading.gaps == []
 
 
-def test_a_follower_that_comes_too_late_is_told_how_much_it_misses(tmp_path: Path) -> None:
+def test_a_follower_that_comes_too_late_is_reported_how_much_it_misses(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path / "log"), limit=MIB, head=64 * 1024)
     reading = Reading(kept)
     for n, line in enumerate(LINES):

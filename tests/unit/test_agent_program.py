@@ -155,7 +155,7 @@ def test_limits_umask_and_signals_of_the_user_are_given_back(tmp_path: Path) -> 
         (["/"], "not-executable", 126),
     ],
 )
-def test_what_cannot_be_executed_is_told_as_such(
+def test_what_cannot_be_executed_is_reported_as_such(
     tmp_path: Path, command: list[str] | str, reason: str, status: int
 ) -> None:
     (tmp_path / "plain.txt").write_text("text")
@@ -184,7 +184,7 @@ def test_what_cannot_be_executed_is_told_as_such(
         (["./loop"], "Too many levels of symbolic links", "see where its symbolic links lead"),
     ],
 )
-def test_what_the_kernel_says_of_a_command_is_told_and_not_the_command(
+def test_what_the_kernel_says_of_a_command_is_reported_and_not_the_command(
     tmp_path: Path, command: list[str] | str, detail: str, mend: str
 ) -> None:
     (tmp_path / "bad-interpreter").write_text("#!/no/such/interpreter\n")
@@ -203,7 +203,7 @@ def test_what_the_kernel_says_of_a_command_is_told_and_not_the_command(
     assert str(outcome.figures["mend"]).startswith(mend)
 
 
-def test_a_line_for_the_shell_as_one_word_is_told_with_its_mend(tmp_path: Path) -> None:
+def test_a_line_for_the_shell_as_one_word_is_reported_with_its_mend(tmp_path: Path) -> None:
     with pytest.raises(CannotStart) as trouble:
         ended(launch(["seq 3 | tail -1"], tmp_path), tmp_path / "out")
     assert trouble.value.outcome.figures["shell"] == "'seq 3 | tail -1'"
@@ -289,7 +289,7 @@ def test_a_users_signal_is_for_the_program_or_for_a_shell_with_a_trap(
     assert line in (tmp_path / "out").read_text()
 
 
-def test_another_users_process_that_may_not_be_signalled_is_told_and_ends_no_agent(
+def test_another_users_process_that_may_not_be_signalled_is_reported_and_ends_no_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As under sudo. A warning that met one ended the agent, and so did the end of the program."""

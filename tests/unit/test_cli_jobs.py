@@ -343,7 +343,7 @@ def test_equal_names_are_the_users_to_mend(tmp_path: Path) -> None:
     assert "say layout: task, or name one task that writes it" in done.stderr
 
 
-def test_a_shells_command_that_is_not_there_is_told_with_the_line(tmp_path: Path) -> None:
+def test_a_shells_command_that_is_not_there_is_reported_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("roles:\n  worker: {command: surely-not-there train.py, restart: never}\n")
     done = tm("run", "job.yaml", cwd=tmp_path)
     assert "worker:0: a command was not found in: surely-not-there train.py" in done.stderr

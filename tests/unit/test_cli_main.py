@@ -149,7 +149,7 @@ def test_ctrl_c_before_anything_has_begun_is_no_fault(monkeypatch: pytest.Monkey
     assert left.value.code == 130
 
 
-def test_a_user_who_may_have_no_more_processes_is_told(
+def test_a_user_who_may_have_no_more_processes_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused() -> int:
@@ -246,7 +246,7 @@ def test_without_a_command_the_help_is_shown() -> None:
         (["run", "python", "train.py", "--lr", "3"], "a command, with its own options, comes after --"),
     ],
 )
-def test_a_command_without_its_dashes_is_told_where_they_go(arguments: list[str], told: str) -> None:
+def test_a_command_without_its_dashes_is_reported_where_they_go(arguments: list[str], told: str) -> None:
     done = tm(*arguments)
     assert done.returncode == 2
     assert told in done.stderr
@@ -300,7 +300,7 @@ def test_output_that_cannot_be_written_is_said_as_that(home, arguments: list[str
     assert done.stderr == "error: could not print: No space left on device\n  see where the output goes\n"
 
 
-def test_a_user_without_a_home_directory_is_told_what_to_set(
+def test_a_user_without_a_home_directory_is_reported_what_to_set(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unknown(uid: int) -> None:

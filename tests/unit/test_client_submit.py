@@ -142,7 +142,7 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
         separated(job({}, secrets={"DB": Secret(file="nowhere")}), {}, tmp_path)
 
 
-def test_what_opens_the_stores_that_a_job_names_is_told_and_no_more() -> None:
+def test_what_opens_the_stores_that_a_job_names_is_reported_and_no_more() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "r", "AZURE_KEY": "y", "PATH": "/bin"}
     on_s3 = job({}, outputs={"model": Output("model", "s3://bucket/x")})
     assert of_stores(on_s3, environ) == {"AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "r"}

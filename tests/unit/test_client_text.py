@@ -185,7 +185,7 @@ def test_success_names_who_failed_all_the_same() -> None:
     ]
 
 
-def test_a_rule_of_the_job_is_told_by_itself_and_then_who_failed_and_why() -> None:
+def test_a_rule_of_the_job_is_reported_by_itself_and_then_who_failed_and_why() -> None:
     """What the rule counted is not the first failing task's own reason."""
     reason = {
         "reason": "too-many-failures",
@@ -357,7 +357,7 @@ def test_a_sample_counts_once() -> None:
         ),
     ],
 )
-def test_a_task_that_is_misspelt_is_told_with_the_nearest(task: str, roles_too: bool, words: str) -> None:
+def test_a_task_that_is_misspelt_is_reported_with_the_nearest(task: str, roles_too: bool, words: str) -> None:
     with pytest.raises(NotFound) as error:
         check_task("", task, ["worker:0", "worker:1", "ps:0"], roles_too)
     assert words in str(error.value)

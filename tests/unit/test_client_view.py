@@ -132,7 +132,7 @@ def test_a_task_that_is_over_has_no_figures_and_one_stopped_at_the_end_is_no_vic
     assert lines == ["worker:0  succeeded", "ps:0      stopped"]
 
 
-def test_a_group_that_started_again_before_somebody_watched_is_told_as_a_group() -> None:
+def test_a_group_that_started_again_before_somebody_watched_is_reported_as_a_group() -> None:
     seen = Watching("digits-abcdef")
     seen.take(incident("group:0", cause("worker:1", "signal", name="SIGKILL")))
     assert seen.news == ["worker:1 was killed by SIGKILL; all start again (restart 1 of 3)"]

@@ -196,7 +196,7 @@ def test_an_image_is_what_containerd_imports(tmp_path: Path) -> None:
 # -- what is missing, and the record --
 
 
-def test_all_that_is_missing_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_that_is_missing_is_reported_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(needs.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(needs, "_PATH", "/nowhere")
     monkeypatch.setattr(needs, "CNI", tmp_path / "bridge")

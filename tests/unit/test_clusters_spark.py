@@ -106,7 +106,7 @@ def test_what_is_no_spark_of_ours_is_refused(
     assert refused.value.anchor == "no-spark"
 
 
-def test_a_machine_without_spark_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_spark_is_reported_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "path", [str(tmp_path)])

@@ -20,7 +20,7 @@ LEGACY = {
 
 
 @pytest.mark.parametrize("files", [UNIFIED, LEGACY], ids=["unified", "legacy"])
-def test_a_kill_for_memory_is_told_once(tmp_path: Path, files: dict[str, str]) -> None:
+def test_a_kill_for_memory_is_reported_once(tmp_path: Path, files: dict[str, str]) -> None:
     def write(kills: int) -> None:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)

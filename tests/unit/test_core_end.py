@@ -280,14 +280,14 @@ def test_what_ends_at_once_with_a_kill_begins_no_more() -> None:
     assert script.last("ended")["state"] == "killed"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_what_is_ordered_to_prepare_while_the_job_begins_to_end_is_stopped(is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_what_is_ordered_to_prepare_while_the_job_begins_to_end_is_stopped(is_reported: bool) -> None:
     script = Script(job(worker=role()))
     script.grant("worker:0")
     (order,) = script.planned
     assert isinstance(order, Order)
     assert order.verb == "prepare"
-    script.take(stimuli.KillRequested("alice", ""), *([stimuli.Did((order,))] if is_told else ()))
+    script.take(stimuli.KillRequested("alice", ""), *([stimuli.Did((order,))] if is_reported else ()))
     script.report("worker:0", "ready", address="10.0.0.1")
     assert script.close()[:2] == ["stop worker:0", "leave worker:0"]
     assert script.now == 1000.0

@@ -173,7 +173,7 @@ def test_nobody_waits_for_a_save_of_a_task_that_is_over() -> None:
     assert [list(save["left"]) for save in script.state.saves] == [["worker:1"]] * 2
 
 
-def test_a_save_that_failed_is_told_as_that_and_takes_no_other_s_place() -> None:
+def test_a_save_that_failed_is_reported_as_that_and_takes_no_other_s_place() -> None:
     outputs = {"model": {"url": "memory://out", "from": "worker:0"}}
     script = Script(job(worker=role(2, "group"), outputs=outputs, saves={"keep": 1}))
     script.start("worker:0", "worker:1")

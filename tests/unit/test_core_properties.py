@@ -302,7 +302,7 @@ class AnyStimuli(RuleBasedStateMachine):
         self.take(stimuli.UserActed(action, self.task(choice).key, "a user", "SIGUSR1"))
 
     @rule(back=st.integers(1, 30))
-    def something_is_told_again(self, back: int) -> None:
+    def something_is_reported_again(self, back: int) -> None:
         if len(self.told) >= back:
             again = self.told[-back]
             if not isinstance(again, stimuli.MasterStarted | stimuli.Did):

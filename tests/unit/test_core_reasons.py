@@ -62,7 +62,7 @@ def test_advice_names_what_it_is_about() -> None:
     assert advice("exit", {}) == "see all that it printed: tm logs JOB TASK"
 
 
-def test_a_line_for_the_shell_that_is_one_word_is_told_so() -> None:
+def test_a_line_for_the_shell_that_is_one_word_is_reported_so() -> None:
     figures = {"command": "seq 3 | tail -1", "shell": "'seq 3 | tail -1'"}
     assert advice("command-not-found", figures) == "no shell looks at it: write sh -c 'seq 3 | tail -1'"
     assert advice("command-not-found", {"role": "w"}) == "check roles.w.command and environment"

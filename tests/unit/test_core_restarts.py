@@ -295,7 +295,7 @@ def test_a_program_that_somebody_kills_begins_again_at_once(ran: float, how: dic
         script.start("worker:0")
 
 
-def test_the_error_of_a_peer_that_is_told_first_makes_no_kill_a_quick_failure() -> None:
+def test_the_error_of_a_peer_that_is_reported_first_makes_no_kill_a_quick_failure() -> None:
     script = running("group", limit=50)
     for _ in range(5):
         script.now += 5.0
@@ -469,7 +469,7 @@ def test_a_free_cause_told_first_is_charged_when_a_death_at_fault_follows() -> N
     assert (script.last("settled")["spent"], script.last("settled")["free"]) == (1, 0)
 
 
-def test_what_is_told_too_late_changes_nothing() -> None:
+def test_what_is_reported_too_late_changes_nothing() -> None:
     script = running()
     script.fail("worker:0", "signal", name="SIGKILL")
     script.tick(10.0)

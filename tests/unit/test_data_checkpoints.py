@@ -526,7 +526,7 @@ def test_a_path_that_holds_nothing_that_can_be_stored_says_what_it_holds(path: P
     assert watch.why == "it holds nothing that can be stored: ckpt (a named pipe)"
 
 
-def test_a_store_that_cannot_make_its_folder_is_the_cause_that_is_told(path: Path) -> None:
+def test_a_store_that_cannot_make_its_folder_is_the_cause_that_is_reported(path: Path) -> None:
     """It read that the checkpoint changed 5 times while it was sent."""
     write(path, a="1")
     with pytest.raises(StorageFailed, match="could not store a checkpoint: No such file or directory") as failure:

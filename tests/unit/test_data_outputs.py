@@ -578,7 +578,7 @@ def test_a_file_that_grows_while_it_is_uploaded(url: str, tmp_path: Path, monkey
     assert len(there(url)["worker-0/log"]) == sent["bytes"] > 1
 
 
-def test_what_was_uploaded_and_then_cut_is_told_in_bytes(url: str, tmp_path: Path) -> None:
+def test_what_was_uploaded_and_then_cut_is_reported_in_bytes(url: str, tmp_path: Path) -> None:
     output = Output("model", url)
     sent = send(output, made(tmp_path / "w", a="12345"))
     store_for(url).put("_temporary/j-1.worker-0.1/worker-0/a", b"1")

@@ -45,7 +45,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{'file://' if request.param == 'file' else ''}{tmp_path}/in"
 
 
-def test_a_storage_that_cannot_be_listed_is_told_with_the_key_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_cannot_be_listed_is_reported_with_the_key_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     def down(*_: object) -> None:
         raise RuntimeError("no route to host")
 

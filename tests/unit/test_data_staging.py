@@ -43,7 +43,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_files_keep_their_folders_and_progress_is_told_in_bytes(source: str, tmp_path: Path) -> None:
+def test_files_keep_their_folders_and_progress_is_reported_in_bytes(source: str, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     assert download(list_input(source), f"{tmp_path}/train", tell=lambda *figures: told.append(figures)) == 1500
     assert contents(tmp_path / "train") == {"a/x": b"1" * 1000, "b/x": b"2" * 500, "b/empty": b""}
@@ -258,7 +258,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(small_disk: Path, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported_before_anything_is_written(small_disk: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/x").write_bytes(b"1" * (3 << 20))
     with pytest.raises(DiskFull) as caught:

@@ -696,7 +696,7 @@ def test_servers_begin_from_a_checkpoint_of_theirs(zoo: Path) -> None:
         assert value(in_pods, "roles.ps.command")[-2:] == ["--init", f"{zoo}/{place}"]
 
 
-def test_a_share_that_is_missing_is_told_before_the_job_starts(zoo: Path) -> None:
+def test_a_share_that_is_missing_is_reported_before_the_job_starts(zoo: Path) -> None:
     keep_checkpoint(zoo / "kept", 2)
     (zoo / "kept/files/ps-1.1.abc/version-7/variables-1-of-2.ckpt").unlink()
     text = refused("--checkpoint_dir_for_init=kept", SERVERS)

@@ -119,7 +119,7 @@ def test_a_checkpoint_leaves_out_what_was_done() -> None:
     assert not other.restore_shard_from_checkpoint("nothing")
 
 
-def test_the_job_and_the_program_agree_or_the_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_and_the_program_agree_or_the_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINMASTER_INPUT_VALIDATION", "records://50/10?epochs=1")
     service = build_data_shard_service(batch_size=5, task_type=EVALUATION)
     assert service.get_minibatch_count_per_epoch() == 10
@@ -139,7 +139,7 @@ def test_the_job_and_the_program_agree_or_the_program_is_told(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("size", "epochs", "batch"), [(None, 1, 8), (0, 1, 8), (-1, 1, 8), (10, 0, 8), (10, 1, 0)])
-def test_what_is_missing_alone_is_told(size: int | None, epochs: int, batch: int) -> None:
+def test_what_is_missing_alone_is_reported(size: int | None, epochs: int, batch: int) -> None:
     with pytest.raises(BadModel, match=r"at least 1|dataset_size"):
         build_data_shard_service(batch_size=batch, dataset_size=size, num_epochs=epochs, task_type=TRAINING)
 

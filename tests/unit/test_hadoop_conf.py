@@ -70,13 +70,13 @@ def test_a_missing_directory_is_named_with_who_named_it(tmp_path: Path) -> None:
         load(None, {"HADOOP_CONF_DIR": str(tmp_path / "gone")})
 
 
-def test_a_file_in_the_place_of_the_directory_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_is_reported(tmp_path: Path) -> None:
     tmp_path.joinpath("file").touch()
     with pytest.raises(ConfError, match="cannot be read: Not a directory"):
         load(tmp_path / "file")
 
 
-def test_a_directory_without_configuration_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_configuration_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfError, match=r"holds none of core-site.xml, hdfs-site.xml, yarn-site.xml"):
         load(tmp_path)
 
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("<configuration>\n<name>\x01</name>", "core-site.xml:2: not XML"),
     ],
 )
-def test_broken_xml_is_told_with_file_and_line(tmp_path: Path, text: str, where: str) -> None:
+def test_broken_xml_is_reported_with_file_and_line(tmp_path: Path, text: str, where: str) -> None:
     tmp_path.joinpath("core-site.xml").write_text(text)
     with pytest.raises(ConfError, match=where):
         load(tmp_path)
@@ -375,7 +375,7 @@ def test_a_protection_that_is_none_is_refused(tmp_path: Path) -> None:
         rpc_protection(of(tmp_path, {"hadoop.rpc.protection": "encrypted"}))
 
 
-def test_hdfs_native_is_told_what_it_would_not_resolve(tmp_path: Path) -> None:
+def test_hdfs_native_is_reported_what_it_would_not_resolve(tmp_path: Path) -> None:
     settings = hdfs_native_settings(of(tmp_path, {"fs.defaultFS": "hdfs://${host}:1", "host": "h", "yarn.x": "1"}))
     assert settings == {"fs.defaultFS": "hdfs://h:1"}
 

@@ -119,7 +119,7 @@ def test_no_secret_is_shown() -> None:
         (b"HDTS\x01\x02\xff\xff", "of version 1 cannot be read"),
     ],
 )
-def test_what_is_no_file_of_tokens_is_told(data: bytes, message: str) -> None:
+def test_what_is_no_file_of_tokens_is_reported(data: bytes, message: str) -> None:
     with pytest.raises(Garbled, match=message):
         Credentials.read(data)
 

@@ -132,7 +132,7 @@ def test_the_first_layer_of_ours_that_is_offered_is_taken(kdc: Kdc, ticket: Kerb
         assert client.layer == chosen
 
 
-def test_no_layer_in_common_is_told_with_the_key_to_change(kdc: Kdc, ticket: Kerberos) -> None:
+def test_no_layer_in_common_is_reported_with_the_key_to_change(kdc: Kdc, ticket: Kerberos) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         acceptor(kdc, AUTHENTICATION | INTEGRITY).talk(mechanism(ticket, layers=(PRIVACY,)))
     assert caught.value.message == (
@@ -348,7 +348,7 @@ def test_damaged_caches_end_in_an_error_of_ours_or_work(kdc: Kdc, ticket: Kerber
             mechanism(Kerberos(cache=str(cut))).start(b"")
 
 
-def test_a_machine_without_the_library_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_the_library_is_reported_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libgssapi, "SONAME", "libgssapi_krb5.so.none")
     libgssapi.library.cache_clear()
     try:

@@ -186,7 +186,7 @@ def test_applications_and_attempts_in_text() -> None:
 @pytest.mark.parametrize(
     "text", ["", "application_1", "application_1_2_3", "application_x_1", "xapplication_1_1", "application_١_1"]
 )
-def test_what_is_no_application_is_told(text: str) -> None:
+def test_what_is_no_application_is_reported(text: str) -> None:
     with pytest.raises(yarn.Garbled, match=f"'{text}' is not of the form application_<start"):
         yarn.application_id(text)
 

@@ -346,7 +346,7 @@ def test_a_fatal_answer_to_one_call_is_not_that_of_the_others() -> None:
 # -- errors --
 
 
-def test_a_remote_exception_is_told_without_its_stack() -> None:
+def test_a_remote_exception_is_reported_without_its_stack() -> None:
     text = "java.io.IOException: no such file\n\tat org.apache.Somewhere(Some.java:12)"
     error = of_remote("java.io.IOException", text, fatal=False, place="nn:8020")
     assert isinstance(error, RemoteError)

@@ -116,7 +116,7 @@ def test_the_runtime_is_where_init_containers_look_for_it(machine: Path) -> None
         assert {"start", "begin.py", "lib/trainmaster/__init__.py"} <= set(archive.getnames())
 
 
-def test_what_is_wrong_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_is_reported(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(machine, "podman")
     for words, status, said in (
         (["x", "--with", "kaniko"], 2, "there is no tool 'kaniko'"),

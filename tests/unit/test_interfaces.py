@@ -19,7 +19,7 @@ def test_an_interface_or_a_range_gives_an_address_of_this_host() -> None:
             assert address_on(f"{address_on(name)}/32") == address_on(name)
 
 
-def test_a_network_that_is_not_here_is_told_with_those_that_are() -> None:
+def test_a_network_that_is_not_here_is_reported_with_those_that_are() -> None:
     for network in ("ib7", "203.0.113.0/24"):
         with pytest.raises(BadInput, match=rf"has no address on {network}; it has .*127.0.0.1 on lo"):
             address_on(network)

@@ -42,7 +42,7 @@ def test_an_error_names_key_value_and_line() -> None:
     )
 
 
-def test_an_unknown_key_is_told_with_the_nearest() -> None:
+def test_an_unknown_key_is_reported_with_the_nearest() -> None:
     assert told("roles:\n  worker:\n    command: x\n    replica: 2\n") == (
         "there is no key 'replica' in roles.worker\n  roles.worker.replica: 2   (job.yaml line 4)\n  did you mean replicas?"
     )

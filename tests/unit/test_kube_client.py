@@ -227,7 +227,7 @@ def test_a_server_that_throttles_is_waited_for_as_it_says() -> None:
     run(test)
 
 
-def test_an_eviction_that_a_budget_forbids_is_told_at_once() -> None:
+def test_an_eviction_that_a_budget_forbids_is_reported_at_once() -> None:
     async def test() -> None:
         async with served(failure(429, "TooManyRequests", "the budget needs 2")) as (server, client):
             with pytest.raises(TooMany, match="budget"):
@@ -387,7 +387,7 @@ def test_objects_are_listed_then_watched() -> None:
 @pytest.mark.parametrize(
     "forgotten", [failure(410, "Expired"), events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))]
 )
-def test_what_was_missed_is_told_after_listing_anew(forgotten: Answer) -> None:
+def test_what_was_missed_is_reported_after_listing_anew(forgotten: Answer) -> None:
     async def test() -> None:
         script = (
             listed(10, pod("a", 3), pod("b", 4), pod("c", 5)),
@@ -476,7 +476,7 @@ def test_a_watch_alone_tells_that_its_version_is_gone() -> None:
     run(test)
 
 
-def test_what_is_no_kubernetes_is_told() -> None:
+def test_what_is_no_kubernetes_is_reported() -> None:
     async def test() -> None:
         async def page(exchange: Exchange) -> None:
             exchange.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")

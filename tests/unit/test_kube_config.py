@@ -205,7 +205,7 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
         load({}, path=str(tmp_path / "c"))
 
 
-def test_without_any_file_it_is_told_where_one_is_looked_for(tmp_path: Path) -> None:
+def test_without_any_file_it_is_reported_where_one_is_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfError, match=r"there is no ~/\.kube/config"):
         load({"HOME": str(tmp_path)})
     with pytest.raises(ConfError, match="there is no /gone"):

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput, StorageFailed
 from trainmaster.core.spec.job import Job
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Request
 from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master.waiting import denial
 from trainmaster.engines.kubernetes.pods.pods import PodBootstrap, Shape, check, master_pod, request_of, task_pod
@@ -174,7 +174,7 @@ def test_a_refusal_by_a_policy_names_the_setting(section: dict[str, Any], words:
     assert mend in refusal.value.mend
 
 
-def test_a_master_whose_account_is_refused_is_told_so_and_a_user_to_log_in() -> None:
+def test_a_master_whose_account_is_refused_is_reported_so_and_a_user_to_log_in() -> None:
     refusal = of_status({"code": 401, "message": "Unauthorized"})
     account = "the service account was replaced, or its token is refused: tm kill, tm retry"
     assert "service account was replaced" in denial(refusal).detail

@@ -551,7 +551,7 @@ def test_a_table_in_a_file_of_this_machine_is_refused_unless_a_volume_has_it(tmp
         ({"spec": {"volumes": [{"name": "ours", "emptyDir": {"medium": "Memory"}}]}}, "spec.volumes[ours].emptyDir.medium", "another name"),
     ],
 )  # fmt: skip
-def test_a_template_that_changes_what_is_ours_is_told_by_its_path(
+def test_a_template_that_changes_what_is_ours_is_reported_by_its_path(
     template: dict[str, Any], path: str, words: str
 ) -> None:
     with pytest.raises(BadInput) as told:
@@ -703,7 +703,7 @@ PATTERN = r"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"  # as the server wri
         ({}, {"field": "spec.hostname", "message": "is ours"}, "roles.worker", "is ours"),
     ],
 )  # fmt: skip
-def test_a_refusal_of_the_server_is_told_by_the_key_of_the_job(
+def test_a_refusal_of_the_server_is_reported_by_the_key_of_the_job(
     said: dict[str, Any], answer: str | dict[str, str], place: str, words: str
 ) -> None:
     if isinstance(answer, str):

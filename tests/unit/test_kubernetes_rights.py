@@ -75,7 +75,7 @@ def test_a_master_that_may_not_be_asked_is_no_master_that_is_away(viewer: Kubern
     assert caught.value.anchor == "rights"
 
 
-def test_who_may_not_read_a_jobs_secret_is_told_so(viewer: KubernetesClient) -> None:
+def test_who_may_not_read_a_jobs_secret_is_reported_so(viewer: KubernetesClient) -> None:
     with pytest.raises(BadInput, match=r'may not read its Secret.*User "view" cannot get resource "secrets"') as caught:
         viewer.store().job_access("t-abc123")
     assert caught.value.anchor == "job-rights"

@@ -191,7 +191,7 @@ def test_volumes(entry: dict[str, Any], source: dict[str, Any], how: dict[str, A
         ({"pod": {"spec": {"containers": ["a"]}}}, "pod.spec.containers[0]", "must be a mapping"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_told_with_its_place(given: dict[str, Any], place: str, words: str) -> None:
+def test_what_cannot_be_is_reported_with_its_place(given: dict[str, Any], place: str, words: str) -> None:
     with pytest.raises(BadInput) as told:
         settings(given)
     assert told.value.place == f"engines.kubernetes.{place}"

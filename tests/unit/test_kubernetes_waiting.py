@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainmaster.engines.contract import Free, Request
+from trainmaster.core.containers import Request
+from trainmaster.engines.contract import Free
 from trainmaster.engines.kubernetes.master import waiting
-from trainmaster.engines.kubernetes.master.gangs import Patience
 from trainmaster.engines.kubernetes.master.nodes import asked
 from trainmaster.engines.kubernetes.master.waiting import denial, of_containers, of_events, of_pod, unscheduled
 from trainmaster.kube.errors import Unreachable, of_status
@@ -57,7 +57,7 @@ def test_denials(row: Any) -> None:
     assert (trouble.resource, trouble.hopeless, trouble.detail) == (resource, hopeless, detail)
 
 
-def test_a_full_quota_is_told_with_its_figures() -> None:
+def test_a_full_quota_is_reported_with_its_figures() -> None:
     told = waiting.words([ASK], denial(refusal(403, QUOTA)))
     assert (told.resource, told.asked, told.free) == (
         "quota small", "limits.memory=1Gi, pods=1", "limits.memory: 2Gi of 2Gi used, pods: 3 of 10 used",
@@ -87,7 +87,7 @@ def test_the_schedulers_words(row: tuple[str, str]) -> None:
     assert unscheduled(message).detail == detail
 
 
-def test_what_is_free_is_told_where_it_is_known() -> None:
+def test_what_is_free_is_reported_where_it_is_known() -> None:
     nodes = [Free("n1", 4, 8 * GIB, 0, 1, 1 * GIB, 0), Free("n2", 4, 8 * GIB, 0, 3, 3 * GIB, 0)]
     message = "0/2 nodes are available: 2 Insufficient memory."
     told = waiting.words([ASK, ASK], unscheduled(message, nodes, ASK))
@@ -149,7 +149,7 @@ def test_a_pod_that_is_not_placed() -> None:
     assert of_pod(young, 60.0) is not None
 
 
-def test_a_pod_that_is_being_made_ready_for_long_is_told_by_its_events() -> None:
+def test_a_pod_that_is_being_made_ready_for_long_is_reported_by_its_events() -> None:
     def event(reason: str, message: str, at: int) -> dict[str, Any]:
         return {"reason": reason, "message": message, "lastTimestamp": f"2024-01-01T00:00:{at:02}Z"}
 
@@ -173,18 +173,3 @@ def test_what_a_pod_takes_of_its_node_is_its_containers_or_the_largest_before_th
         "initContainers": [container("100m", "4Gi")],
     }
     assert asked({"spec": spec}) == {"cpu": 1.5, "memory": 4 * GIB}
-
-
-def test_part_of_a_gang_is_kept_for_so_long_while_what_it_needs_is_missing() -> None:
-    patience = Patience(5.0)
-    first, second = (Request(f"worker:{n}", 1, "worker", n, GIB, 1.0, gang="g", least=2) for n in (0, 1))
-    growth = Request("worker:2", 1, "worker", 2, GIB, 1.0, gang="g", least=2)
-    patience.granted(first, 0.0)
-    assert patience.overdue([second], 4.0) == []
-    assert patience.overdue([second], 5.0) == ["g"]
-    assert patience.overdue([second], 50.0) == []  # told once
-    patience.granted(first, 60.0)
-    assert patience.overdue([growth], 100.0) == []  # it begins without
-    forever = Patience(None)
-    forever.granted(first, 0.0)
-    assert forever.overdue([second], 1e6) == []

@@ -15,7 +15,8 @@ from waiting import until_async
 
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.machine.stimuli import ContainerExited, Granted, Refused, Waiting
-from trainmaster.engines.local import containers, template
+from trainmaster.engines.local import agents as agents_of
+from trainmaster.engines.local import template
 from trainmaster.engines.local.ledger import Ledger
 from trainmaster.engines.local.queue import Capacity
 from trainmaster.host import places, processes
@@ -31,7 +32,7 @@ def alive(pid: int) -> bool:
 def test_containers_are_granted_run_and_end() -> None:
     async def scene() -> None:
         async with master("a", TWO, {"w:1": {"exit": 3}}) as job:
-            await job.side.ask([request("w:0"), request("w:1")])
+            job.side.ask([request("w:0"), request("w:1")])
             granted = await job.told_of(Granted, 2)
             assert [one.task for one in granted] == ["w:0", "w:1"]
             assert granted[0].node == places.node_name()
@@ -51,9 +52,9 @@ def test_a_template_forked_before_the_loop_serves_the_first_containers() -> None
 
     async def scene() -> None:
         async with master("a", TWO, link=link) as job:
-            await job.side.ask([request("w:0", serial=7)])
+            job.side.ask([request("w:0", serial=7)])
             assert (await job.told_of(ContainerExited))[0].status == 7
-            assert job.side.template == link.pid
+            assert job.engine.template == link.pid
 
     asyncio.run(scene())
 
@@ -62,16 +63,16 @@ def test_asks_are_idempotent() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
             for _ in range(3):
-                await job.side.ask([request("w:0"), request("w:1", 2.0)])
+                job.side.ask([request("w:0"), request("w:1", 2.0)])
             await job.told_of(Granted)
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             assert len(job.of(Waiting)) == 1
             assert Ledger().asks() == []
-            await job.side.release("w:1", 1)
-            await job.side.release("w:0", 1)
-            await job.side.release("w:0", 1)
-            assert [one.task for one in await job.told_of(ContainerExited, 2)] == ["w:1", "w:0"]
-            assert len(job.of(Granted)) == 1
+            job.side.release("w:1", 1)
+            job.side.release("w:0", 1)
+            job.side.release("w:0", 1)
+            await until_async(lambda: {one.task for one in job.of(ContainerExited)} == {"w:0", "w:1"})
+            assert len(set(job.of(Granted))) == 1
 
     asyncio.run(scene())
 
@@ -80,7 +81,7 @@ def test_a_waiter_is_woken_when_a_holder_is_killed_by_force() -> None:
     async def scene() -> None:
         with forked(holding("x", request("w:0", 2.0), capacity=TWO)) as pid:
             async with master("a", TWO) as job:
-                await job.side.ask([request("w:0")])
+                job.side.ask([request("w:0")])
                 waiting = (await job.told_of(Waiting))[0]
                 assert (waiting.resource, waiting.asked, waiting.free, waiting.position) == ("cores", "1", "0", 1)
                 os.kill(pid, signal.SIGKILL)
@@ -89,15 +90,15 @@ def test_a_waiter_is_woken_when_a_holder_is_killed_by_force() -> None:
     asyncio.run(scene())
 
 
-def test_what_one_job_gives_back_goes_to_the_next_and_waiting_is_told_when_it_changes() -> None:
+def test_what_one_job_gives_back_goes_to_the_next_and_waiting_is_reported_when_it_changes() -> None:
     async def scene() -> None:
         async with master("a", TWO) as one, master("b", TWO) as other, master("c", TWO) as third:
-            await one.side.ask([request("w:0", 2.0)])
+            one.side.ask([request("w:0", 2.0)])
             await one.told_of(Granted)
-            await other.side.ask([request("w:0", 2.0)])
-            await third.side.ask([request("w:0", 2.0)])
+            other.side.ask([request("w:0", 2.0)])
+            third.side.ask([request("w:0", 2.0)])
             assert (await third.told_of(Waiting))[0].position == 2
-            await one.side.release("w:0", 1)
+            one.side.release("w:0", 1)
             await other.told_of(Granted)
             assert [told.position for told in await third.told_of(Waiting, 2)] == [2, 1]
             assert third.of(Granted) == []
@@ -111,8 +112,8 @@ def test_a_higher_priority_goes_first_among_those_who_wait() -> None:
     async def scene() -> None:
         with forked(holding("x", request("w:0", 2.0), capacity=TWO)) as pid:
             async with master("low", TWO) as low, master("high", TWO) as high:
-                await low.side.ask([request("w:0", 2.0)])
-                await high.side.ask([request("w:0", 2.0, priority=5)])
+                low.side.ask([request("w:0", 2.0)])
+                high.side.ask([request("w:0", 2.0, priority=5)])
                 await high.told_of(Waiting)
                 os.kill(pid, signal.SIGKILL)
                 await high.told_of(Granted)
@@ -125,7 +126,7 @@ def test_a_gang_starts_whole_or_waits() -> None:
     async def scene() -> None:
         with forked(holding("x", request("w:0", 0.5), capacity=TWO)) as pid:
             async with master("a", TWO) as job:
-                await job.side.ask([request("w:0", gang="g"), request("w:1", gang="g")])
+                job.side.ask([request("w:0", gang="g"), request("w:1", gang="g")])
                 await job.told_of(Waiting)
                 assert job.of(Granted) == []
                 os.kill(pid, signal.SIGKILL)
@@ -138,7 +139,7 @@ def test_what_can_never_run_here_is_refused() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
             exclude = {"exclude": [places.node_name()]}
-            await job.side.ask([request("w:0", memory=9 * GIB), request("v:0", nodes=exclude), request("u:0")])
+            job.side.ask([request("w:0", memory=9 * GIB), request("v:0", nodes=exclude), request("u:0")])
             refused = await job.told_of(Refused, 2)
             assert refused[0].detail == "w:0 needs 9 GiB of memory, this machine has 8 GiB for jobs"
             assert "nodes.exclude" in refused[1].detail
@@ -150,19 +151,19 @@ def test_what_can_never_run_here_is_refused() -> None:
 def test_an_agent_that_does_not_go_is_killed() -> None:
     async def scene() -> None:
         async with master("a", TWO, {"w:0": {"deaf": True}}, patience=0.3) as job:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             await job.told_of(Granted)
-            await job.side.release("w:0", 1)
+            job.side.release("w:0", 1)
             assert (await job.told_of(ContainerExited))[0].status in (-signal.SIGKILL, -signal.SIGTERM)
 
     asyncio.run(scene())
 
 
-def test_nothing_of_a_killed_agent_runs_when_its_exit_is_told(tmp_path: Path) -> None:
+def test_nothing_of_a_killed_agent_runs_when_its_exit_is_reported(tmp_path: Path) -> None:
     async def scene() -> None:
         left, program = tmp_path / "left", tmp_path / "program"
         async with master("a", TWO, {"w:0": {"left": str(left), "program": str(program)}}) as job:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             granted = (await job.told_of(Granted))[0]
             await until_async(lambda: left.exists() and program.exists())
             os.kill(pid_of(granted.container), signal.SIGKILL)
@@ -177,16 +178,16 @@ def test_agents_outlive_a_killed_template_and_a_new_one_is_made(tmp_path: Path) 
     async def scene() -> None:
         program = tmp_path / "program"
         async with master("a", TWO, {"w:0": {"program": str(program)}}) as job:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             agent = pid_of((await job.told_of(Granted))[0].container)
             await until_async(program.exists)
-            first = job.side.template
+            first = job.engine.template
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            await until_async(lambda: job.side.template not in (None, first))
+            await until_async(lambda: job.engine.template not in (None, first))
             assert alive(agent)
             assert job.of(ContainerExited) == []
-            await job.side.ask([request("w:1")])
+            job.side.ask([request("w:1")])
             await job.told_of(Granted, 2)
             os.kill(agent, signal.SIGKILL)
             assert await job.told_of(ContainerExited) == [ContainerExited("w:0", 1)]
@@ -197,7 +198,7 @@ def test_agents_outlive_a_killed_template_and_a_new_one_is_made(tmp_path: Path) 
 
 def _kill_template(job: Master) -> None:
     """Kill it while nobody else has a turn: what is ordered next is written before its death is noticed."""
-    template = job.side.template
+    template = job.engine.template
     assert template is not None
     os.kill(template, signal.SIGKILL)
     while alive(template):
@@ -207,12 +208,12 @@ def _kill_template(job: Master) -> None:
 def test_an_order_to_a_template_that_has_just_died_is_a_lost_container() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             await job.told_of(Granted)
             _kill_template(job)
-            await job.side.ask([request("w:1")])
+            job.side.ask([request("w:1")])
             assert [(one.task, one.reason) for one in await job.told_of(ContainerExited)] == [("w:1", "agent-lost")]
-            await job.side.ask([request("w:1", serial=2)])
+            job.side.ask([request("w:1", serial=2)])
             await job.told_of(Granted, 2)
 
     asyncio.run(scene())
@@ -223,14 +224,14 @@ def test_what_a_death_of_the_template_frees_is_started_once() -> None:
 
     async def scene() -> None:
         async with master("a", TWO) as job:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             await job.told_of(Granted)
             _kill_template(job)
-            await job.side.ask([request("w:1"), request("w:2")])
+            job.side.ask([request("w:1"), request("w:2")])
             assert (await job.told_of(ContainerExited))[0].task == "w:1"
             started = (await job.told_of(Granted, 2))[1]
             assert started.task == "w:2"
-            await job.side.release("w:2", 1)
+            job.side.release("w:2", 1)
             assert (await job.told_of(ContainerExited, 2))[1] == ContainerExited("w:2", 1, -signal.SIGTERM)
             assert len(processes.living("a", processes.TEMPLATE)) == 1
 
@@ -241,22 +242,24 @@ def test_a_successor_takes_the_living_over_and_the_earlier_master_is_refused() -
     async def scene() -> None:
         first = Master("a", TWO)
         await first.open(1)
-        await first.side.ask([request("w:0"), request("w:1")])
+        first.side.ask([request("w:0"), request("w:1")])
         granted = await first.told_of(Granted, 2)
         second = Master("a", TWO)
-        holders = await second.open(2)
-        assert {(one.task, one.container) for one in holders} == {(one.task, one.container) for one in granted}
+        await second.open(2, "w:0", "w:1")
+        assert {(one.task, one.container) for one in await second.told_of(Granted, 2)} == {
+            (one.task, one.container) for one in granted
+        }
         with pytest.raises(EngineFailed, match="epoch 2"):
-            await first.side.ask([])
+            first.side.ask([request("w:2")])
         os.kill(pid_of(granted[0].container), signal.SIGKILL)
         assert (await second.told_of(ContainerExited))[0].task == "w:0"
-        await second.side.ask([request("w:0", serial=2)])
-        await second.told_of(Granted)
-        await second.side.release("w:1", 1)
+        second.side.ask([request("w:0", serial=2)])
+        await second.told_of(Granted, 3)
+        second.side.release("w:1", 1)
         await second.told_of(ContainerExited, 2)
         await second.close()
         first._reading.cancel()
-        await first.side._containers.close()
+        await first.engine._agents.close()
 
     asyncio.run(scene())
 
@@ -267,7 +270,7 @@ def _a_master_with_an_agent() -> None:
     async def scene() -> None:
         job = Master("a", TWO)
         await job.open(1)
-        await job.side.ask([request("w:0")])
+        job.side.ask([request("w:0")])
         await job.told_of(Granted)
 
     asyncio.new_event_loop().run_until_complete(scene())
@@ -282,10 +285,11 @@ def test_a_template_without_master_stays_for_its_agents_and_no_longer() -> None:
 
     async def scene() -> None:
         successor = Master("a", TWO)
-        assert [one.task for one in await successor.open(2)] == ["w:0"]
+        await successor.open(2, "w:0")
+        assert [one.task for one in await successor.told_of(Granted)] == ["w:0"]
         assert process["template"].alive
         assert process["agent"].alive
-        await successor.side.release("w:0", 1)
+        successor.side.release("w:0", 1)
         assert await successor.told_of(ContainerExited) == [ContainerExited("w:0", 1)]
         await until_async(lambda: not process["template"].alive)
         await successor.close()
@@ -300,22 +304,22 @@ def test_what_an_earlier_master_had_started_without_knowing_is_not_started_again
 
     async def scene() -> None:
         successor = Master("a", TWO)
-        assert await successor.open(2) == []
-        await successor.side.ask([request("w:0")])
+        await successor.open(2)
+        successor.side.ask([request("w:0")])
         assert pid_of((await successor.told_of(Granted))[0].container) == agent.pid
         assert [made.process for made in processes.living("a", processes.AGENT)] == [agent]
-        await successor.side.release("w:0", 1)
+        successor.side.release("w:0", 1)
         await successor.told_of(ContainerExited)
         await successor.close()
 
     asyncio.run(scene())
 
 
-def test_a_template_that_cannot_start_is_told_as_a_lost_container() -> None:
+def test_a_template_that_cannot_start_is_reported_as_a_lost_container() -> None:
     async def scene() -> None:
         async with master("a", TWO) as job:
-            job.side._containers._command = [*agents()[:-1], "no_such_module:run"]
-            await job.side.ask([request("w:0")])
+            job.engine._agents._command = [*agents()[:-1], "no_such_module:run"]
+            job.side.ask([request("w:0")])
             assert (await job.told_of(ContainerExited))[0].reason == "agent-lost"
 
     asyncio.run(scene())
@@ -326,13 +330,13 @@ def test_exits_are_told_though_the_ledger_cannot_be_written() -> None:
 
     async def scene() -> None:
         async with master("a", TWO, poll=0.05) as job, master("b", TWO, poll=0.05) as other:
-            await job.side.ask([request("w:0", 2.0)])
+            job.side.ask([request("w:0", 2.0)])
             granted = (await job.told_of(Granted))[0]
             for one in (job, other):
-                one.side._ledger.wait_at_most(0)
+                one.engine._ledger.wait_at_most(0)
             stubborn = Ledger()
             with stubborn.turn():
-                await other.side.ask([request("w:0", 2.0)])
+                other.side.ask([request("w:0", 2.0)])
                 os.kill(pid_of(granted.container), signal.SIGKILL)
                 await job.told_of(ContainerExited)
                 assert (await other.told_of(Waiting))[
@@ -345,17 +349,17 @@ def test_exits_are_told_though_the_ledger_cannot_be_written() -> None:
     asyncio.run(scene())
 
 
-def test_a_container_that_begins_is_told_though_the_ledger_cannot_be_written() -> None:
+def test_a_container_that_begins_is_reported_though_the_ledger_cannot_be_written() -> None:
     async def scene() -> None:
         async with master("a", TWO, poll=0.05) as job:
-            ledger = job.side._ledger
+            ledger = job.engine._ledger
 
             def full(*told: object) -> None:
                 ledger.run = run  # type: ignore[method-assign]
                 raise sqlite3.OperationalError("database or disk is full")
 
             run, ledger.run = ledger.run, full  # type: ignore[method-assign]
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             agent = pid_of((await job.told_of(Granted))[0].container)
             await until_async(lambda: [entry.process.pid for entry in Ledger().entries() if entry.running] == [agent])
 
@@ -370,13 +374,14 @@ def test_an_engine_that_hears_no_more_of_its_containers_says_so(monkeypatch: pyt
         first = Master("a", TWO, {"w:0": {"exit": 0}})
         await first.open(1)
         with monkeypatch.context() as patch:
-            patch.setattr(containers, "_clear", broken)
-            await first.side.ask([request("w:0")])
+            patch.setattr(agents_of, "_clear", broken)
+            first.side.ask([request("w:0")])
             with pytest.raises(PermissionError, match="cannot be looked at"):
                 await first._reading
-        await first.side._containers.close()
+        await first.engine._agents.close()
         second = Master("a", TWO)
-        assert await second.open(2) == []
+        await second.open(2, "w:0")
+        assert [(one.task, one.reason) for one in await second.told_of(ContainerExited)] == [("w:0", "agent-lost")]
         await second.close()
 
     asyncio.run(scene())
@@ -392,15 +397,14 @@ def test_devices_are_asked_for_apart_from_the_loop_and_by_those_alone_who_wait_f
 
     async def scene() -> None:
         async with master("a", slow) as job, master("b", slow) as other:
-            await job.side.ask([request("w:0")])
+            job.side.ask([request("w:0")])
             await job.told_of(Granted)
             assert not any(asked)
-            waiting = asyncio.create_task(other.side.ask([request("w:0", gpus=1)]))
+            other.side.ask([request("w:0", gpus=1)])
             await until_async(lambda: any(asked))
-            await job.side.release("w:0", 1)
+            job.side.release("w:0", 1)
             await job.told_of(ContainerExited)  # while the driver takes its time
             go.set()
-            await waiting
             assert (await other.told_of(Granted))[0].devices == ("GPU-a",)
 
     asyncio.run(scene())
@@ -417,11 +421,11 @@ def test_a_driver_that_does_not_answer_holds_up_no_ask_and_no_release() -> None:
     async def scene() -> None:
         nonlocal hangs
         async with master("a", capacity, poll=0.02) as job:
-            await job.side.ask([request("w:0", gpus=1), request("w:1", gpus=1)])
+            job.side.ask([request("w:0", gpus=1), request("w:1", gpus=1)])
             assert (await job.told_of(Waiting))[0].detail == "the NVIDIA driver has not answered for 20 s"
-            await job.side.release("w:1", 1)
+            job.side.release("w:1", 1)
             assert (await job.told_of(ContainerExited))[0].task == "w:1"
-            await job.side.ask([request("w:0", gpus=1)])
+            job.side.ask([request("w:0", gpus=1)])
             assert (await job.side.free())[0].gpus == 0
             hangs = False
             assert (await job.told_of(Granted))[0].devices == ("GPU-a",)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_machine import GIB, request
 
-from trainmaster.engines.contract import Request
+from trainmaster.core.containers import Request
 from trainmaster.engines.local import queue
 from trainmaster.engines.local.queue import Ask, Capacity, Hold, grant
 

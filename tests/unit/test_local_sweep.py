@@ -34,7 +34,7 @@ def _a_job(program: Path) -> None:
     async def scene() -> None:
         job = Master("a", TWO, {"w:0": {"program": str(program)}})
         await job.open(1)
-        await job.side.ask([request("w:0")])
+        job.side.ask([request("w:0")])
         await job.told_of(Granted)
 
     asyncio.new_event_loop().run_until_complete(scene())
@@ -113,7 +113,7 @@ def test_killing_a_job_whose_master_does_not_answer() -> None:
     async def scene() -> None:
         job = Master("a", TWO, {"w:0": {"deaf": False}})
         await job.open(1)
-        await job.side.ask([request("w:0")])
+        job.side.ask([request("w:0")])
         await job.told_of(Granted)
 
     with forked(lambda: asyncio.new_event_loop().run_until_complete(scene())):
@@ -122,7 +122,7 @@ def test_killing_a_job_whose_master_does_not_answer() -> None:
     assert sweep() == []
 
 
-def test_a_job_is_found_by_its_storage_and_its_fate_is_told() -> None:
+def test_a_job_is_found_by_its_storage_and_its_fate_is_reported() -> None:
     local = LocalClient()
     places.job_storage("done").mkdir(parents=True)
     assert local.jobs() == ["done"]

@@ -66,7 +66,7 @@ DAMAGES: list[tuple[Callable[[Records], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "problem"), DAMAGES)
-def test_damage_is_told_in_one_error(tmp_path: Path, damage: Callable[[Records], object], problem: str) -> None:
+def test_damage_is_reported_in_one_error(tmp_path: Path, damage: Callable[[Records], object], problem: str) -> None:
     with pytest.raises(StorageFailed) as raised:
         replayed(storage_for(write(tmp_path, damage)))
     assert raised.value.message.startswith("the event log is damaged: ")
@@ -74,7 +74,7 @@ def test_damage_is_told_in_one_error(tmp_path: Path, damage: Callable[[Records],
     assert raised.value.anchor == "log-damaged"
 
 
-def test_whoever_follows_is_told_alike(home: Any) -> None:
+def test_whoever_follows_is_reported_alike(home: Any) -> None:
     write(home.state / "jobs" / "test-aaaaaa", change("ready", type="uploaded", outputs={}))
     stored = _Stored("test-aaaaaa", _Seen(), logs=False, tail=None, on_this_machine=True)
     with pytest.raises(StorageFailed, match="worker:0 is staging, where uploaded cannot come"):

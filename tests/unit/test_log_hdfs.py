@@ -136,7 +136,7 @@ def test_a_url_means_who_the_configuration_says(tmp_path: Path, monkeypatch: pyt
         open_dfs("hdfs://ns2/a")
 
 
-def test_a_configuration_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_is_none_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", f"{tmp_path}/none")
     with pytest.raises(BadInput, match="HADOOP_CONF_DIR, cannot be read"):
         storage_for("hdfs:///x")
@@ -155,7 +155,7 @@ def test_a_secure_configuration_that_does_not_say_who_the_namenode_is_is_refused
     assert open_dfs("hdfs:///x")[0].where == "localhost:1"
 
 
-def test_an_unreachable_namenode_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_namenode_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     with pytest.raises(StorageFailed, match="localhost:1 cannot be reached: connection refused"):
         storage_for("hdfs://localhost:1/x").read("y")

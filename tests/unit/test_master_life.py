@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +16,11 @@ from waiting import until_async
 from websockets.asyncio.client import connect
 
 from trainmaster.client.submit.ahead import certificate_and_key
+from trainmaster.core.containers import RUNNING, Habits, Request, Seen
 from trainmaster.core.decide import limits
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.events import decode, encode
-from trainmaster.core.machine.stimuli import Change
 from trainmaster.core.spec.reading import job_from, job_to
-from trainmaster.engines.contract import Holder, Request
 from trainmaster.log.reader import Reader, replay
 from trainmaster.log.storage import LocalStorage
 from trainmaster.master.connections.agents import PATH
@@ -40,17 +38,17 @@ class Slow:
         self.opening, self.well = asyncio.Event(), asyncio.Event()
         self.asked: list[object] = []
 
-    async def open(self, epoch: int) -> list[Holder]:
+    habits = Habits()
+
+    async def open(self, epoch: int, containers: object) -> list[Seen]:
         self.opening.set()
         await self.well.wait()
-        return [Holder("worker:0", 1, "c/0", "here")]
+        return [Seen(("worker:0", 1), RUNNING, "c/0", "here")]
 
-    async def ask(self, requests: object) -> None:
+    def create(self, requests: object) -> None:
         self.asked.append(requests)
 
-    async def changes(self) -> AsyncIterator[Change]:
-        await asyncio.Event().wait()
-        yield
+    def delete(self, deletions: object) -> None: ...
 
 
 def test_an_agent_that_is_quicker_than_a_new_master_leaves_the_log_whole(tmp_path: Path) -> None:
@@ -139,16 +137,15 @@ def test_agents_are_served_while_the_engine_is_away(tmp_path: Path) -> None:
 class Refusing:
     """An engine that holds nothing and fails where it is asked for containers."""
 
-    async def open(self, epoch: int) -> list[Holder]:
+    habits = Habits()
+
+    async def open(self, epoch: int, containers: object) -> list[Seen]:
         return []
 
-    async def ask(self, requests: Sequence[Request]) -> None:
-        if requests:
-            raise RuntimeError("the queue is gone")
+    def create(self, requests: object) -> None:
+        raise RuntimeError("the queue is gone")
 
-    async def changes(self) -> AsyncIterator[Change]:
-        await asyncio.Event().wait()
-        yield
+    def delete(self, deletions: object) -> None: ...
 
     async def close(self, state: str) -> None:
         return
@@ -183,7 +180,7 @@ def test_masters_that_fail_tell_the_next_one_and_some_in_a_row_end_the_job(tmp_p
 class Closing(Slow):
     """An engine that holds nothing, and notes how it was closed."""
 
-    async def open(self, epoch: int) -> list[Holder]:
+    async def open(self, epoch: int, containers: object) -> list[Seen]:
         return []
 
     async def close(self, state: str) -> None:

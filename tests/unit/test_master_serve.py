@@ -233,7 +233,7 @@ def _contexts(place: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-def test_every_address_of_the_machine_has_the_one_port_that_is_told() -> None:
+def test_every_address_of_the_machine_has_the_one_port_that_is_reported() -> None:
     async def run() -> None:
         async def nothing(scope: object, receive: object, send: object) -> None: ...
 

@@ -98,9 +98,6 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
     """Else the agent would drop it, and a master that died then would never have heard of it."""
     path = str(tmp_path / "agents.sock")
 
-    async def slowly(*told: object) -> None:
-        await asyncio.Event().wait()
-
     async def greet(connection: ClientConnection) -> int:
         await connection.send(json.dumps({"type": "hello", "v": "1.0", "task": "worker:0", "serial": 1, "epoch": 0}))
         return int(json.loads(await connection.recv())["acked"])
@@ -110,7 +107,7 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
         script.start("worker:0")
         n = script.task("worker:0").reported + 1
         log: Any = Stuck()
-        engine: Any = SimpleNamespace(release=slowly)
+        engine: Any = SimpleNamespace(release=lambda *key: None)
         unused: Any = None
         shell = Shell(script.drive, 1, log, engine, unused, unused, unused, lambda: 0.0, unused)
         agents = AgentSocket(path, "secret")
@@ -121,8 +118,8 @@ def test_a_report_that_the_log_has_not_got_is_acknowledged_to_nobody_not_even_wh
 
         async with connect() as first:
             assert await greet(first) == n - 1
-            ended = {"type": "report", "n": n, "attempt": 1, "kind": "ended", "reason": "exit", "status": 0}
-            await first.send(json.dumps(ended))
+            trouble = {"type": "report", "n": n, "attempt": 1, "kind": "warned", "what": "log", "detail": "it is full"}
+            await first.send(json.dumps(trouble))
             await until_async(lambda: len(shell.turns.inbox) == 2)  # that it connected, and what it reports
         turning = asyncio.create_task(shell.turn())
         await until_async(lambda: script.task("worker:0").reported == n)  # by a turn that waits for the log

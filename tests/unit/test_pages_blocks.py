@@ -126,7 +126,7 @@ def test_a_page_of_an_earlier_server_gets_all_blocks() -> None:
     run(act())
 
 
-def test_what_keeps_the_blocks_from_being_made_is_told_and_tried_again() -> None:
+def test_what_keeps_the_blocks_from_being_made_is_reported_and_tried_again() -> None:
     async def act() -> None:
         facts = Counter()
         seen = view(facts)

@@ -173,7 +173,7 @@ def test_no_program_can_write_in_the_name_of_another(tmp_path: Path, home) -> No
     assert set(tm("logs", "two", cwd=tmp_path).stdout.splitlines()) == wanted
 
 
-def test_a_reader_that_is_too_slow_for_the_log_is_told(tmp_path: Path, home) -> None:
+def test_a_reader_that_is_too_slow_for_the_log_is_reported(tmp_path: Path, home) -> None:
     """All that arrives is what was printed, in order; what does not is counted."""
     (tmp_path / "many.py").write_text(PROGRAM)
     roles = f"roles: {{worker: {{command: [{sys.executable}, many.py]}}}}"

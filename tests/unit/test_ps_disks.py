@@ -190,7 +190,7 @@ def test_a_share_that_was_written_stays_though_its_server_comes_back(tmp_path: P
         assert_holds(client, model)
 
 
-def test_a_share_that_failed_is_told_to_a_server_0_that_comes_back(tmp_path: Path) -> None:
+def test_a_share_that_failed_is_reported_to_a_server_0_that_comes_back(tmp_path: Path) -> None:
     """It waits for the shares of its log again, and would make no other checkpoint meanwhile."""
     with servers(tmp_path, 2) as group, group.client() as client:
         define(client)

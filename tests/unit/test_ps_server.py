@@ -173,7 +173,7 @@ def test_staleness_divides_the_learning_rate_and_norms_are_clipped(tmp_path: Pat
         assert_holds(client, model)
 
 
-def test_bad_input_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_bad_input_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     model = Model(Adam(0.01))
     with servers(tmp_path, 2, has_files=False) as group, group.client() as client, group.client("worker:1") as other:
         with pytest.raises(ServerError, match="nothing is defined yet: call define first"):

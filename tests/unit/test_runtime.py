@@ -531,7 +531,7 @@ def test_a_prefetching_program_says_itself_what_is_done(home: Home, bare: Path, 
     run(main())
 
 
-def test_a_program_that_waits_for_what_its_other_loop_holds_is_told_so(
+def test_a_program_that_waits_for_what_its_other_loop_holds_is_reported_so(
     home: Home, bare: Path, data: Path, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -774,7 +774,7 @@ came.wait()
     run(main())
 
 
-def test_a_warning_that_comes_in_the_same_moment_is_told_once(bare: Path) -> None:
+def test_a_warning_that_comes_in_the_same_moment_is_reported_once(bare: Path) -> None:
     code = """
 import threading
 from trainmaster import runtime

@@ -378,7 +378,7 @@ def test_a_state_is_never_copied_over_the_newest_or_the_one_at_work() -> None:
     assert len({id(slot) for slot in held}) == 3
 
 
-def test_too_little_memory_is_told_once_and_each_state_is_stored(
+def test_too_little_memory_is_reported_once_and_each_state_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rooms = iter(range(1000, 1100))
@@ -392,7 +392,7 @@ def test_too_little_memory_is_told_once_and_each_state_is_stored(
     assert (loaded.step, loaded.source) == (2, "stored")
 
 
-def test_memory_that_a_limit_refuses_is_told_once_and_each_state_is_stored(tmp_path: Path) -> None:
+def test_memory_that_a_limit_refuses_is_reported_once_and_each_state_is_stored(tmp_path: Path) -> None:
     """A copy in memory has a header and some room more than the file that is stored: the limit is between the two."""
     code = f"""
         import resource

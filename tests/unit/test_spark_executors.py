@@ -16,7 +16,7 @@ LOST = "Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.5 executor 7): org.apache.spa
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.12, PySpark cannot",
     ],
 )
-def test_another_python_is_told_with_executor_and_mend(words: str) -> None:
+def test_another_python_is_reported_with_executor_and_mend(words: str) -> None:
     error = _translated(LOST + words)
     assert error is not None
     assert error.message == (

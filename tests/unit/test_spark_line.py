@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost
-from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.contract import Free
 from trainmaster.engines.spark.bridge import bridge
 from trainmaster.engines.spark.bridge.bridge import first_line
 from trainmaster.engines.spark.bridge.executors import share

@@ -438,7 +438,7 @@ def test_a_page_behind_a_proxy_polls(facts: PrintedLogs) -> None:
     run(act)
 
 
-def test_an_error_of_the_storage_ends_the_stream_and_is_told_to_who_asks_then(
+def test_an_error_of_the_storage_ends_the_stream_and_is_reported_to_who_asks_then(
     facts: PrintedLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*arguments: Any) -> Any:

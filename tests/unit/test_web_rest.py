@@ -149,7 +149,7 @@ def test_events_come_live(server: Server, facts: Facts) -> None:
     line.close()
 
 
-def test_a_browser_that_has_seen_the_end_is_told_to_stop() -> None:
+def test_a_browser_that_has_seen_the_end_is_reported_to_stop() -> None:
     facts = Facts()
     facts.state.ended = {"state": "succeeded", "at": 3.0}
     with serving(rest(facts, Acts(), "token")) as server:  # type: ignore[arg-type]

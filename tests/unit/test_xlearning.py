@@ -461,7 +461,7 @@ def test_the_default_of_a_key_that_is_refused_says_nothing(said: str) -> None:
         told(f"--conf xlearning.{said}x")
 
 
-def test_what_needs_nothing_done_is_told() -> None:
+def test_what_needs_nothing_done_is_reported() -> None:
     translation = told(
         "--conf xlearning.container.heartbeat.interval=5 --conf hbox.history.port=1 --isRenameInputFile true"
     )

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.core.containers import Request, is_growth
 from trainmaster.core.errors import BadInput
 from trainmaster.core.machine.reasons import REASONS, words
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Free, Request
-from trainmaster.engines.gangs import SETTLED, Gathering, is_growth
+from trainmaster.engines.contract import Free
 from trainmaster.engines.packed import SPEC, packed, stores_of
 from trainmaster.engines.runtime_archive import archive
 from trainmaster.engines.statuses import NO_PYTHON, OUT_OF_REACH, TERMINATED
@@ -92,41 +92,6 @@ def test_what_a_gang_can_begin_without_comes_behind_what_it_needs() -> None:
 
 
 # -- elastic gangs --
-
-
-def test_an_elastic_gang_begins_with_all_at_once_or_with_what_is_there_after_a_while() -> None:
-    now = [0.0]
-    asked = [request(task=f"worker:{index}", index=index, gang="g", least=2) for index in range(4)]
-    gathering = Gathering(lambda: now[0])
-    gathering.know(asked)
-    for index in (0, 1):
-        assert gathering.add((f"worker:{index}", 1), asked[index])
-    assert gathering.complete(asked[2:]) == []
-    now[0] = SETTLED
-    [gang] = gathering.complete(asked[2:])
-    assert [key for key, _ in gang] == [("worker:0", 1), ("worker:1", 1)]
-    assert not gathering
-    for index in range(4):
-        gathering.add((f"worker:{index}", 2), asked[index])
-    assert len(gathering.complete([])[0]) == 4, "all of them: nothing is waited for"
-
-
-def test_an_elastic_gang_waits_for_what_it_needs() -> None:
-    now = [0.0]
-    asked = [request(task=f"worker:{index}", index=index, gang="g", least=2) for index in range(4)]
-    gathering = Gathering(lambda: now[0])
-    gathering.know(asked)
-    gathering.add(("worker:0", 1), asked[0])
-    now[0] = 100 * SETTLED
-    assert gathering.complete(asked[1:]) == []
-    assert not gathering.add(("ps:0", 1), request(task="ps:0", role="ps")), "of no gang: it is started at once"
-    assert ("worker:0", 1) in gathering
-    assert ("ps:0", 1) not in gathering
-    gathering.drop(("worker:0", 1))
-    assert not gathering
-
-
-# -- nodes that are avoided --
 
 
 def test_a_node_is_avoided_once_containers_have_failed_there_repeatedly() -> None:
@@ -312,7 +277,7 @@ def test_a_job_that_avoids_all_nodes_says_so() -> None:
         ("", "Exception from container-launch."),
     ],
 )
-def test_what_a_master_said_as_it_died_is_told(said: str, words: str) -> None:
+def test_what_a_master_said_as_it_died_is_reported(said: str, words: str) -> None:
     diagnostics = (
         "Application application_1_0002 failed 2 times due to AM Container for appattempt_1_0002_000002 exited with  exitCode: 1\n"
         "Failing this attempt.Diagnostics: [2026-11-22 18:23:42.094]Exception from container-launch.\nContainer id: container_1\n"
@@ -357,7 +322,7 @@ def test_a_queue_whose_nodes_have_no_room_for_a_master() -> None:
         st.text(min_size=1), st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=5), max_size=6
     )
 )
-def test_what_is_told_holds_no_letter_that_bash_knows(told: dict[str, object]) -> None:
+def test_what_is_reported_holds_no_letter_that_bash_knows(told: dict[str, object]) -> None:
     variables = packed(told)
     assert all(re.fullmatch("[A-Za-z0-9+/=]+", value) for value in variables.values())
 
@@ -390,7 +355,7 @@ def test_a_container_takes_what_it_was_given_and_leaves_nothing_of_it_to_program
         ("kerberos", "privacy", ""),
     ],
 )
-def test_who_submits_is_told_that_secrets_can_be_read_on_their_way(
+def test_who_submits_is_reported_that_secrets_can_be_read_on_their_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], security: str, protection: str, why: str
 ) -> None:
     rows = {
@@ -496,7 +461,7 @@ def test_a_node_without_a_python_says_so(unpacked: Path, tmp_path: Path) -> None
     assert "environment.path" in said.stderr
 
 
-def test_secrets_are_no_part_of_what_is_told_in_the_environment() -> None:
+def test_secrets_are_no_part_of_what_is_reported_in_the_environment() -> None:
     made = launching.context("m:f", {"a": 1}, {"token": "sesame", "secrets": {"": {"KEY": "open"}}}, {})
     text = "".join(base64.b64decode(one.value, validate=True).decode("latin-1") for one in made.environment)
     assert "sesame" not in text

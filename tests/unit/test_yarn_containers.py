@@ -9,9 +9,10 @@ from typing import Any
 import attrs
 from waiting import until_async
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import ContainerExited, Granted
 from trainmaster.core.spec.reading import job_from
-from trainmaster.engines.contract import Request
+from trainmaster.engines.containers import Containers
 from trainmaster.engines.yarn.master.asks import Numbers
 from trainmaster.engines.yarn.master.engine import YarnMaster
 from trainmaster.hadoop.proto import yarn_pb2 as y
@@ -83,11 +84,11 @@ class World:
 
     manager: ResourceManager
     nodes: NodeManagers
-    engine: YarnMaster
+    containers: Containers
     changes: list[Any] = attrs.field(factory=list)
 
     async def ask(self, *keys: tuple[str, int]) -> None:
-        await self.engine.ask([Request(task, serial, "worker", int(task[-1]), 2**30, 1.0) for task, serial in keys])
+        self.containers.ask([Request(task, serial, "worker", int(task[-1]), 2**30, 1.0) for task, serial in keys])
 
     async def until(self, change: type, *key: object) -> Any:
         def heard() -> Any:
@@ -109,16 +110,18 @@ def play(manager: ResourceManager, scene: Callable[[World], Awaitable[None]], de
         )  # type: ignore[arg-type,return-value]
         nodes = NodeManagers(dead)
         engine._nodes = nodes  # type: ignore[assignment]
-        world = World(manager, nodes, engine)
+        containers = Containers(engine, lambda: [ZERO] if manager.earlier else [])
+        world = World(manager, nodes, containers)
+        containers.begin(2)
 
         async def listen() -> None:
-            async for change in engine.changes():
+            async for change in containers.changes():
                 world.changes.append(change)
 
         listening = asyncio.create_task(listen())
         try:
             await scene(world)
-            await engine.close("succeeded")
+            await containers.close("succeeded")
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -130,15 +133,14 @@ def test_a_container_with_the_number_of_one_of_the_attempt_before_is_another_con
     """Number 2 of attempt 1 runs worker:0, number 2 of attempt 2 worker:1: each end, and each release, is of its own."""
 
     async def scene(world: World) -> None:
-        holders = await world.engine.open(2)
-        assert [(holder.task, holder.container) for holder in holders] == [("worker:0", A)]
+        assert (await world.until(Granted, *ZERO)).container == A
         world.manager.responses.append(y.AllocateResponseProto(allocated_containers=[container(B, "worker:1")]))
         await world.ask(ONE)
         assert (await world.until(Granted, *ONE)).container == B
         world.manager.responses.append(ended(B, 7))
         assert (await world.until(ContainerExited, *ONE)).status == 7
         assert world.of(ContainerExited) == [ONE], "the healthy task of the first attempt goes on"
-        await world.engine.release(*ZERO)
+        world.containers.release(*ZERO)
         await until_async(lambda: world.manager.released, what="the release")
         assert world.manager.released == [A]
         world.manager.responses.append(ended(A, -100))
@@ -149,12 +151,11 @@ def test_a_container_with_the_number_of_one_of_the_attempt_before_is_another_con
 
 def test_two_containers_of_one_number_are_given_back_in_one_beat() -> None:
     async def scene(world: World) -> None:
-        await world.engine.open(2)
         world.manager.responses.append(y.AllocateResponseProto(allocated_containers=[container(B, "worker:1")]))
         await world.ask(ONE)
         await world.until(Granted, *ONE)
-        await world.engine.release(*ZERO)
-        await world.engine.release(*ONE)
+        world.containers.release(*ZERO)
+        world.containers.release(*ONE)
         await until_async(lambda: len(world.manager.released) == 2, what=lambda: world.manager.released)
         assert sorted(world.manager.released) == [A, B]
 
@@ -165,7 +166,6 @@ def test_containers_of_an_earlier_attempt_that_are_listed_late_are_adopted_or_gi
     """After a restart of the ResourceManager: one still asked for runs already, so no second is started; the other is of no use."""
 
     async def scene(world: World) -> None:
-        await world.engine.open(2)
         await world.ask(ZERO)
         world.manager.responses.append(
             y.AllocateResponseProto(
@@ -183,8 +183,7 @@ def test_containers_of_an_earlier_attempt_that_are_listed_late_are_adopted_or_gi
 
 def test_of_two_containers_of_one_ask_the_one_that_runs_is_kept() -> None:
     async def scene(world: World) -> None:
-        holders = await world.engine.open(2)
-        assert [holder.container for holder in holders] == [C]
+        assert (await world.until(Granted, *ZERO)).container == C
         await until_async(lambda: world.manager.released, what="the release")
         assert world.manager.released == [A]
 

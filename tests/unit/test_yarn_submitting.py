@@ -316,7 +316,7 @@ def test_a_keytab_is_taken_where_all_is_encrypted(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("view", ["", "bob,carol research"])
-def test_who_may_see_a_job_is_told_to_yarn(view: str) -> None:
+def test_who_may_see_a_job_is_reported_to_yarn(view: str) -> None:
     secret = {"token": "t"}
     made = launching.context("a.b:main", {}, secret, {}, view=view)
     shown = [(entry.accessType, entry.acl) for entry in made.application_ACLs]

@@ -113,7 +113,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(machine: Path) -> None:
     assert (machine / "zoo/mine.py").read_text() == "mine"
 
 
-def test_a_place_that_cannot_be_written_is_told(machine: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported(machine: Path) -> None:
     assert "/proc/zoo cannot be written: No such file or directory" in refused("zoo", "init", "/proc/zoo")
     (machine / "Dockerfile").mkdir()
     assert "Dockerfile cannot be written: Is a directory" in refused("elasticdl", "zoo", "init")

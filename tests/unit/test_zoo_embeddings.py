@@ -109,7 +109,7 @@ def test_the_life_of_rows_is_written_as_in_the_job_file(text: str, seconds: floa
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7x", "7d 3"])
-def test_what_is_no_duration_is_told(text: str) -> None:
+def test_what_is_no_duration_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: write a number and a unit"):
         parse_seconds(text)
 

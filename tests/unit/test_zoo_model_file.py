@@ -217,7 +217,7 @@ def test_classes_of_keras_and_pytorch_are_models(zoo: Zoo) -> None:
     assert instance[0] == "net is a model, and must be a function or class that makes one"
 
 
-def test_a_missing_name_is_told_with_the_nearest_one(zoo: Zoo) -> None:
+def test_a_missing_name_is_reported_with_the_nearest_one(zoo: Zoo) -> None:
     zoo.write(WHOLE.replace("def loss", "def losss"))
     error = zoo.refused()
     assert error.message == f"the model file {zoo.file} has no loss"
@@ -235,7 +235,7 @@ def test_a_missing_name_is_told_with_the_nearest_one(zoo: Zoo) -> None:
     assert zoo.refused(names={"optimiser": "x"}).mend == "did you mean optimizer?"
 
 
-def test_a_name_that_a_file_lacks_is_told_before_a_job_starts_where_reading_the_file_tells(zoo: Zoo) -> None:
+def test_a_name_that_a_file_lacks_is_reported_before_a_job_starts_where_reading_the_file_tells(zoo: Zoo) -> None:
     def check(text: str, **names: str) -> None:
         zoo.write(text)
         model_file.check_names(
@@ -299,7 +299,7 @@ def test_a_definition_that_names_no_function_is_refused(zoo: Zoo, definition: st
         model_file.load(zoo.path, definition)
 
 
-def test_the_line_of_a_syntax_error_is_told(zoo: Zoo) -> None:
+def test_the_line_of_a_syntax_error_is_reported(zoo: Zoo) -> None:
     zoo.write("x = 1\ndef custom_model(:\n    pass\n")
     error = zoo.refused()
     assert error.message.startswith(f"{zoo.file} is not valid Python: ")
@@ -313,7 +313,7 @@ def test_the_line_of_a_syntax_error_is_told(zoo: Zoo) -> None:
     assert zoo.refused().message.startswith(f"{sibling} is not valid Python: ")
 
 
-def test_the_line_of_an_exception_is_told(zoo: Zoo) -> None:
+def test_the_line_of_an_exception_is_reported(zoo: Zoo) -> None:
     zoo.write("def make():\n    return [][1]\n", f"sizes_{zoo.name}.py")
     zoo.write(f"import json\nimport sizes_{zoo.name}\n\nWIDTH = sizes_{zoo.name}.make()\n")
     error = zoo.refused()

@@ -87,7 +87,7 @@ def test_evaluation_is_exact_from_whatever_there_is(keras: dict[str, Any]) -> No
     )
 
 
-def test_a_file_of_weights_that_is_cut_short_is_told(keras: dict[str, Any]) -> None:
+def test_a_file_of_weights_that_is_cut_short_is_reported(keras: dict[str, Any]) -> None:
     what, place = error(keras, "cut short")
     assert "cut.keras is cut short, or no file that Keras has saved" in what
     assert place.strip() == "--checkpoint_dir_for_init"
@@ -112,7 +112,7 @@ def test_a_loss_of_a_wrong_shape_is_refused_with_its_place(keras: dict[str, Any]
     assert "keras_wide.py, line " in place
 
 
-def test_an_id_without_a_row_is_told_with_its_embedding_and_the_range(keras: dict[str, Any]) -> None:
+def test_an_id_without_a_row_is_reported_with_its_embedding_and_the_range(keras: dict[str, Any]) -> None:
     for name, embedding in (("id 99 of record 0, keras", "embedding"), ("id 99 of record 150, keras", "embedding"),
                             ("id -3 of record 150, tables", "table")):  # fmt: skip
         what = error(keras, name)[0]
@@ -151,7 +151,7 @@ def test_what_users_can_mend_is_one_error(with_tensorflow: dict[str, Any]) -> No
     assert error(with_tensorflow, "parameter server")[0] == "no job started this process"
 
 
-def test_a_file_of_torch_save_that_is_cut_short_is_told(module: dict[str, Any]) -> None:
+def test_a_file_of_torch_save_that_is_cut_short_is_reported(module: dict[str, Any]) -> None:
     what, place = error(module, "cut short")
     assert "cut.pt is damaged, or is not a file of weights that torch.save has written: " in what
     assert place == "--checkpoint_dir_for_init"
@@ -172,7 +172,7 @@ def test_a_pytorch_module(module: dict[str, Any]) -> None:
     assert error(module, "optimizer")[0] == "the optimizer of a PyTorch model must take its parameters"
 
 
-def test_an_id_without_a_row_is_told_by_pytorch_too(module: dict[str, Any]) -> None:
+def test_an_id_without_a_row_is_reported_by_pytorch_too(module: dict[str, Any]) -> None:
     for name, part in (("id 99 of record 0, moved", "embedding vectors"), ("id 99 of record 150, moved", "embedding vectors"),
                        ("id 99 of record 150, tables", "table weights")):  # fmt: skip
         what, _ = error(module, name)

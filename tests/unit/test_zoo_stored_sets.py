@@ -51,7 +51,7 @@ def test_the_newest_set_that_is_whole_is_read(tmp_path: Path) -> None:
         assert (Path(folder) / "state-00000001.bin").resolve() == older
 
 
-def test_where_no_set_is_whole_the_newest_ones_damage_is_told(tmp_path: Path) -> None:
+def test_where_no_set_is_whole_the_newest_ones_damage_is_reported(tmp_path: Path) -> None:
     write_set(tmp_path, 1).unlink()
     file = write_set(tmp_path, 2)
     file.write_bytes(b"x" * 100)

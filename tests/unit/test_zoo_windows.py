@@ -129,7 +129,7 @@ def test_a_window_of_one_shard_has_its_batches_alone() -> None:
 
 
 @given(rows=LISTS, size=st.integers(1, 7))
-def test_a_batch_that_is_told_to_be_used_ends_its_shards_at_once(rows: list[list[int]], size: int) -> None:
+def test_a_batch_that_is_reported_to_be_used_ends_its_shards_at_once(rows: list[list[int]], size: int) -> None:
     shards = [Shard(number, 0, row) for number, row in enumerate(rows)]
     left = {shard.number: sum(row[2] for row in shard.rows) for shard in shards}
     done: set[int] = set()
@@ -189,7 +189,7 @@ class CarelessFeed(Feed):
             yield [float(field) for field in row]
 
 
-def test_an_error_of_a_feed_is_told_with_the_record(tmp_path: Path) -> None:
+def test_an_error_of_a_feed_is_reported_with_the_record(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("x,y\n" + "1,2\n" * 6 + "1,abc\n" + "1,2\n" * 3)
     form = records.Form({})

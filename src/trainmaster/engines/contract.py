@@ -7,7 +7,7 @@ its concern. It has four parts, which an `Engine` names and which are loaded whe
     ClientSide      runs where a job is submitted: checks, submits, finds, reaches and ends jobs. An engine whose containers are processes
                     of the submitter's machine is `OnThisMachine`, any other one `OnCluster`
     ContainerSide   runs first in a container: reads what the engine put there for the agent, or for the job's master
-    MasterSide      runs inside the job's master: asks for containers, and tells what becomes of them, in the stimuli of the core
+    MasterSide      runs inside the job's master: has containers created and deleted, and tells what it sees of them
 
 `registry` has a line for each engine; another package adds one by an entry point of the group `trainmaster.engines`. The runtime archive
 brings that package into the containers of its jobs: all of it, and nothing else that it may need.
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import socket
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 
@@ -33,40 +33,8 @@ from trainmaster.core.plain import Plain
 from trainmaster.engines.statuses import BY_ENGINE
 
 if TYPE_CHECKING:  # `tm` loads this module before it forks
-    from trainmaster.core.machine.stimuli import Change
-
-
-@attrs.frozen(slots=True, eq=False, repr=False)
-class Request(Plain):
-    """One container that a master asks for. Memory is what the container gets (the program's plus the overhead), in bytes."""
-
-    task: str
-    serial: int
-    role: str
-    index: int
-    memory: int
-    cores: float
-    gpus: int = 0
-    priority: int = 0  # of the role; higher first
-    gang: str = ""  # requests of one gang name are granted together, or none
-    least: int = 0  # of this role in this gang: enough to begin with (replicas.min); 0: all of them
-    nodes: Mapping[str, Any] = attrs.field(factory=dict)  # labels, exclude
-    program_memory: int = 0  # the program's own part of `memory`, bytes
-    extended: Mapping[str, int] = attrs.field(factory=dict)  # other resources that the engine counts, by its names
-    hosts: tuple[str, ...] = ()  # where most of the task's data is, the most first: a wish
-    growth: bool = False  # the job goes on without it
-    minimum: int = 0  # containers of its role that the job cannot go on without, where it can go on without the others; 0: it cannot
-    job_priority: int = 0  # of the job, also part of `priority`; higher first
-
-
-@attrs.frozen(slots=True, eq=False, repr=False)
-class Holder(Plain):
-    """A container that the engine already holds for a restarted master."""
-
-    task: str
-    serial: int
-    container: str
-    node: str
+    from trainmaster.core.containers import Deletion, Habits, Request, Seen
+    from trainmaster.engines.containers import Containers
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
@@ -143,6 +111,7 @@ class Engine(Plain):
 
     name: str
     client_side: str  # a class without parameters: ClientSide
+    master_side: str = ""  # of an engine on this machine: a function of the job's id, the agents' specs, and the template of agents, if any
     container_side: str = ""  # a module: ContainerSide
     capabilities: Capabilities = attrs.field(factory=Capabilities)
     is_configured: str = ""  # a function that tells whether this machine is configured for a cluster of it
@@ -155,30 +124,31 @@ class Engine(Plain):
 
 
 class MasterSide(Protocol):
-    """The engine as the master of one job uses it. Everything is idempotent: asks are absolute, keyed by (task, serial)."""
+    """The engine as the master of one job uses it. It translates: what is to be done is decided by the book (`core.containers`).
+
+    `containers.see` takes what the engine sees of each container, as often as it likes. It creates, starts and
+    deletes in its own time, trying as often as it takes; the same order again changes nothing.
+    """
+
+    habits: Habits
 
     @abstractmethod
-    async def open(self, epoch: int) -> Sequence[Holder]:
-        """Take part as the master of this epoch; returns the containers still held for the job. Earlier epochs are refused from now on."""
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
+        """Take part as the master of this epoch; return what there is of the job. Earlier epochs are refused from now on."""
         ...
 
     @abstractmethod
-    async def ask(self, requests: Sequence[Request]) -> None:
-        """State the whole set of asks that are not granted yet. An ask that is no longer in the set is withdrawn.
-
-        An ask whose container was granted already, to this master or one before it, is answered by the container's fate: `Granted`
-        again, or `ContainerExited`.
-        """
+    def create(self, requests: Sequence[Request]) -> None:
+        """Begin to have containers created. Each is seen, or denied, or refused."""
         ...
 
-    @abstractmethod
-    async def release(self, task: str, serial: int) -> None:
-        """Take a container (or ask) back: its agent is asked to end and, if it does not, killed. A `ContainerExited` follows."""
-        ...
+    def start(self, requests: Sequence[Request]) -> None:
+        """Begin to start containers that were seen to be placed. Each is seen to run, or gone."""
+        return
 
     @abstractmethod
-    def changes(self) -> AsyncIterator[Change]:
-        """Yield what happens to asks and containers, in order, and that the engine itself has ended the job."""
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        """Begin to take containers back: each one's agent is asked to end and, if it does not, killed. Each is seen to be gone."""
         ...
 
     @abstractmethod
@@ -186,9 +156,13 @@ class MasterSide(Protocol):
         """Return what the engine could still grant, by node."""
         ...
 
+    def tasks_of_others(self) -> int:
+        """Return how many tasks of other jobs share the machine's cores now, where all tasks are on one."""
+        return 0
+
     @abstractmethod
     async def close(self, state: str) -> None:
-        """Give everything back at the end of the job, and tell the engine the job's final state."""
+        """Tell the engine the job's final state; all that is left of the job goes with it."""
         ...
 
 
@@ -252,6 +226,10 @@ class OnThisMachine(ClientSide, Protocol):
     def keep(self, storage: Path, environ: Mapping[str, str], allowance: Mapping[str, Any]) -> None:
         """Save what the job needs of its submitter, should it lose all its processes."""
         ...
+
+    def forget(self, storage: Path) -> None:
+        """Remove what `keep` saved: the job has ended."""
+        return
 
     @abstractmethod
     def orphans(self) -> Sequence[str]:
@@ -388,7 +366,7 @@ class OnCluster(ClientSide, Protocol):
 
 
 # (request, its devices) -> the spec of the container's agent
-AgentSpec = Callable[[Request, Sequence[str]], Mapping[str, Any]]
+AgentSpec: TypeAlias = "Callable[[Request, Sequence[str]], Mapping[str, Any]]"
 
 
 class Tokens(Protocol):

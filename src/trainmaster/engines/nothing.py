@@ -6,26 +6,27 @@ completes the log, with this in the place of the engine.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from trainmaster.core.machine.stimuli import Change
-from trainmaster.engines.contract import Free, Holder, MasterSide, Request
+from trainmaster.core.containers import Deletion, Habits, Request, Seen
+from trainmaster.engines.contract import Free, MasterSide
+
+if TYPE_CHECKING:
+    from trainmaster.engines.containers import Containers
 
 
 class Nothing(MasterSide):
     """`MasterSide` without an engine."""
 
-    async def open(self, epoch: int) -> Sequence[Holder]:
+    habits = Habits()
+
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
         return ()
 
-    async def ask(self, requests: Sequence[Request]) -> None: ...
+    def create(self, requests: Sequence[Request]) -> None: ...
 
-    async def release(self, task: str, serial: int) -> None: ...
-
-    async def changes(self) -> AsyncIterator[Change]:
-        await asyncio.Event().wait()
-        yield  # type: ignore[misc]
+    def delete(self, deletions: Sequence[Deletion]) -> None: ...
 
     async def free(self) -> Sequence[Free]:
         return ()

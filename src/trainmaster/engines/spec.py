@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainmaster.core.containers import Request
 from trainmaster.core.spec.job import Input, Job, uses
-from trainmaster.engines.contract import Capabilities, Request
+from trainmaster.engines.contract import Capabilities
 
 
 def spec_of(

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.spec.job import Job
+from trainmaster.engines import registry
 from trainmaster.engines.contract import AgentSpec, MasterContainer, MasterSide, Tokens
-from trainmaster.engines.local.launch import AGENT, forget
 from trainmaster.host.linux import descriptor_limit
+from trainmaster.log.documents.jobs import known_site
 from trainmaster.runtime.network.listeners import plain_address
 from trainmaster.runtime.network.pinned import serving
 
@@ -75,6 +76,7 @@ class LocalHost:
 
         self.machine_cores = machine.cores()
         self._storage, self._payload, self._link = storage, payload, link
+        self._engine = registry.engine(known_site(storage).get("engine") or registry.DEFAULT)
         self._job = Path(storage).name
         self._runtime = places.job_dir(self._job)
         self.place = str(self._runtime / "master.sock")
@@ -83,14 +85,12 @@ class LocalHost:
         self._agents: AgentSocket | None = None
 
     def engine(self, job: Job, spec: AgentSpec) -> MasterSide:
-        from trainmaster.engines.local import template
-        from trainmaster.engines.local.engine import LocalMaster
-
-        self._engine = LocalMaster(self._job, spec, template.command(AGENT), self._link)
-        return self._engine
+        side: MasterSide = self._engine.load("master_side")(self._job, spec, self._link)
+        self._side = side
+        return side
 
     def tasks_of_others(self) -> int:
-        return self._engine.tasks_of_others()
+        return self._side.tasks_of_others()
 
     def agent(self) -> dict[str, Any]:
         settings = {name: self._payload.get(name) for name in ("environ", "allowance")}
@@ -132,7 +132,7 @@ class LocalHost:
     def leave(self) -> None:
         from trainmaster.host import places
 
-        forget(Path(self._storage))
+        self._engine.load("client_side")().forget(Path(self._storage))
         places.remove_job_dir(self._job)
 
 

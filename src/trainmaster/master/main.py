@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainmaster import __version__, garbage
+from trainmaster.core.containers import Request
 from trainmaster.core.decide.drive import Drive
 from trainmaster.core.decide.plan import closed
 from trainmaster.core.errors import BadInput, StorageFailed, TrainmasterError
 from trainmaster.core.machine import snapshot
 from trainmaster.core.machine.state import GRANTED, State
 from trainmaster.core.machine.stimuli import (
-    ContainerExited,
     GivenUp,
-    Granted,
     KillRequested,
     MasterStarted,
     SecretsLost,
@@ -38,7 +37,6 @@ from trainmaster.core.machine.stimuli import (
 from trainmaster.core.spec.reading import job_from, job_to
 from trainmaster.core.spec.redaction import ALL_ROLES, secret_names_of_others, secrets_of
 from trainmaster.engines import registry
-from trainmaster.engines.contract import Holder, Request
 from trainmaster.engines.spec import spec_of
 from trainmaster.host import linux
 from trainmaster.host.places import boot_id
@@ -68,10 +66,12 @@ lazily()  # before websockets, which is imported below where it is needed
 
 def warm() -> None:
     """Import what a master needs before its first program starts: done while there is nothing else to do."""
-    import trainmaster.engines.local.engine
+    import trainmaster.engines.containers
     import trainmaster.master.connections.serve
     import trainmaster.master.shell
     import trainmaster.master.steps  # noqa: F401
+
+    registry.engine(registry.DEFAULT).load("master_side")
 
 
 def detach(storage: str, link: Any = None) -> None:
@@ -282,7 +282,7 @@ class _Life:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
     def _shell(self, drive: Drive, writer: Writer) -> Any:
-        from trainmaster.engines.opening import LateEngine
+        from trainmaster.engines.containers import Containers
         from trainmaster.master.orders import Orders
         from trainmaster.master.record import Record
         from trainmaster.master.shell import Shell
@@ -290,7 +290,9 @@ class _Life:
 
         self.orders = Orders(self.job, self.site, self.storage_place)
         self.orders.near, self.orders.machine_cores = self.host.near, self.host.machine_cores
-        self.engine = LateEngine(self.host.engine(self.job, self._agent_spec), self._take_holders)
+        lost = "killed-by-engine" if self.payload.get("afterwards") else "agent-lost"
+        engine = self.host.engine(self.job, self._agent_spec)
+        self.engine = Containers(engine, lambda: self._inherited, lost, self._engine_opened)
         self.orders.tasks_of_others = self.host.tasks_of_others
         self.record = Record(
             writer,
@@ -394,16 +396,9 @@ class _Life:
         if state.id:
             self.orders.listings = await self._insist(lambda: load_listings(self.storage, self.job))
 
-    async def _take_holders(self, holders: Sequence[Holder]) -> None:
-        """Tell what the engine, now that it is open, holds for the job."""
+    async def _engine_opened(self) -> None:
         if any(role.retry_memory for role in self.job.roles.values()):
             self.orders.largest = max((node.memory for node in await self.engine.free()), default=None)
-        changes: list[Stimulus] = [Granted(each.task, each.serial, each.container, each.node) for each in holders]
-        holding = {(holder.task, holder.serial) for holder in holders}
-        why = "killed-by-engine" if self.payload.get("afterwards") else "agent-lost"
-        for key in sorted(self._inherited - holding):  # it ended while there was no master: no agent of it will call
-            changes.append(ContainerExited(*key, None, why))
-        self.shell.tell(*changes)
 
     def _leave_words(self, error: Exception) -> None:
         """Tell the next master why this one ends. It may be in another container, and knows nothing else of this one."""

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from trainmaster import frameworks
+from trainmaster.core.containers import Request
+from trainmaster.core.decide.requests import request_of
 from trainmaster.core.frames import content_frames
 from trainmaster.core.input.splits import Listing, deal_splits, parts, split_records
 from trainmaster.core.machine.actions import Order
@@ -19,7 +21,6 @@ from trainmaster.core.machine.state import (
     State,
     Task,
     commits_parts,
-    elastic_roles,
     has_hung,
     outputs_of,
     pattern_of,
@@ -28,7 +29,6 @@ from trainmaster.core.machine.state import (
 )
 from trainmaster.core.spec.job import HADOOP, SHARED, STATIC_INPUTS, Input, Job, Role, uses, writes
 from trainmaster.core.spec.threads import MACHINE, tasks_at_once, thread_count
-from trainmaster.engines.contract import Request
 from trainmaster.frameworks.variables import file_list
 
 CONTENT_FROM = 16 * 1024  # bytes; a larger file is not part of the order
@@ -61,16 +61,8 @@ class Orders:
         """Return the request for the container that `key` needs."""
         task = state.tasks[key]
         role = state.role(task)
-        group = state.groups[task.group]
-        unsized = group.gang and group.sizes is None
-        elastic = group.elastic if group.sizes is not None else elastic_roles(self.job, group)
         memory = self._program_memory(role, task)
-        return Request(
-            key, serial, task.role, task.index, memory + self._extra_memory(role), role.resources.cores, role.resources.gpus,
-            self.job.priority * 1000 + role.priority, f"group-{group.number}" if unsized else "", role.replicas.least if unsized else 0,
-            {"labels": role.nodes.labels, "exclude": list(role.nodes.exclude)}, memory, role.resources.extended,
-            self.hosts.get(key, ()), task.is_spare, role.replicas.min if task.role in elastic else 0, self.job.priority,
-        )  # fmt: skip
+        return request_of(state, task, serial, memory, self._extra_memory(role), self.hosts.get(key, ()))
 
     def unlocated(self, state: State) -> bool:
         """Tell whether the nodes near the tasks' data are unknown until the inputs are listed."""

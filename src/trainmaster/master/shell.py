@@ -37,7 +37,7 @@ from trainmaster.core.machine.stimuli import (
     UserActed,
 )
 from trainmaster.core.spec.signals import signal_name, signal_number
-from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.containers import Containers
 from trainmaster.log.storage import Storage
 from trainmaster.master.connections.agents import Agents, Connection
 from trainmaster.master.connections.feed import Feed
@@ -77,7 +77,7 @@ class Shell:
     """The master of one job, once it holds its epoch and has replayed the log."""
 
     def __init__(
-        self, drive: Drive, epoch: int, record: Record, engine: MasterSide, storage: Storage, orders: Orders, act: Act,
+        self, drive: Drive, epoch: int, record: Record, engine: Containers, storage: Storage, orders: Orders, act: Act,
         clock: Callable[[], float], keep: Callable[[State], Coroutine[Any, Any, None]],
     ) -> None:  # fmt: skip
         self.turns = Turns(drive)
@@ -460,11 +460,11 @@ class Shell:
 
     async def _perform(self, work: Work) -> None:
         for key in work.releases:
-            await self._engine.release(*key)
+            self._engine.release(*key)
             if (connection := self.agents.get(*key)) is not None:
                 connection.dismiss()
         if work.asks is not None or self._put_off:
-            await self._ask(self.turns.pending() if work.asks is None else work.asks)
+            self._ask(self.turns.pending() if work.asks is None else work.asks)
         loop = asyncio.get_running_loop()
         pause = loop.time() + SERVE_AFTER
         sent: list[Order] = []
@@ -480,7 +480,7 @@ class Shell:
             task.add_done_callback(self._doing.discard)
         self.turns.sent(sent)
 
-    async def _ask(self, containers: Sequence[Key]) -> None:
+    def _ask(self, containers: Sequence[Key]) -> None:
         """State all asks; put them off, up to `NEAR_WITHIN`, while the nodes near the tasks' data are still unknown."""
         self._put_off = self.orders.unlocated(self.state)
         if self._put_off:
@@ -490,7 +490,7 @@ class Shell:
             if loop.time() < self._late.when():
                 return
             self._put_off = False
-        await self._engine.ask([self.orders.request(self.state, task, serial) for task, serial in containers])
+        self._engine.ask([self.orders.request(self.state, task, serial) for task, serial in containers])
 
     def _send(self, order: Order) -> bool:
         connection = self.agents.get(order.task, order.serial)

@@ -23,7 +23,7 @@ from trainmaster.core.input.splits import File, Listing
 from trainmaster.core.machine.actions import Action, CommitFor, Step
 from trainmaster.core.machine.state import State
 from trainmaster.core.spec.job import COUNTED_LATER, EVENT_FILES, HADOOP, Input, Job, uses
-from trainmaster.engines.contract import MasterSide
+from trainmaster.engines.containers import Containers
 from trainmaster.log.documents.files import damaged
 from trainmaster.log.output import folder
 from trainmaster.log.storage import LISTING, LocalStorage, Storage
@@ -40,7 +40,7 @@ class StepRunner:
     """Carries out the commits and steps of one job."""
 
     def __init__(
-        self, job: Job, orders: Orders, storage: Storage, engine: MasterSide, state: Callable[[], State],
+        self, job: Job, orders: Orders, storage: Storage, engine: Containers, state: Callable[[], State],
         environ: Callable[[str], Mapping[str, str]],
     ) -> None:  # fmt: skip
         """`environ(role)`: the variables of a role's programs, secrets too."""

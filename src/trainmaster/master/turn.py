@@ -26,7 +26,7 @@ from trainmaster.core.machine.actions import Action, Ask, CommitFor, Order, Rele
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.phases import READING
 from trainmaster.core.machine.state import ASKED, State
-from trainmaster.core.machine.stimuli import ContainerLost, Did, Granted, Key, Report, Stimulus, StorageLost, Tick
+from trainmaster.core.machine.stimuli import ContainerLost, Did, Key, Report, Stimulus, StorageLost, Tick
 from trainmaster.core.pace import Paces
 from trainmaster.core.plain import Plain
 from trainmaster.core.spec.job import COUNTED_LATER
@@ -92,8 +92,6 @@ class Turns:
     def take(self, now: float, size: int | None = BATCH) -> Turn:
         """Take up to `size` stimuli, all of them where None; without any, time has passed."""
         end = len(self.inbox) if size is None else size
-        while end < len(self.inbox) and isinstance(self.inbox[end], Granted):
-            end += 1  # a gang is sized with all that was granted at once
         batch, self.inbox = self.inbox[:end] or [Tick()], self.inbox[end:]
         if (measured := self.paces.take(self.state, batch, now)) is not None:
             batch = [*batch, measured]

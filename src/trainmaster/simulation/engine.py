@@ -1,16 +1,19 @@
-"""Simulate an engine: it grants late, in part or never; loses containers and nodes; preempts; sends changes twice and late.
+"""Simulate an engine: it grants late, in part or never; loses containers and nodes; preempts; shows things twice, late or not at all.
 
-`RULES` lists how it misbehaves, each row with the real behaviour it imitates.
+`RULES` lists how it misbehaves, each row with the real behaviour it imitates; `KINDS` the ways in which the real engines differ. The book
+between it and a master is the real one (`core.containers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import attrs
 
-from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost, Granted, Refused, Stimulus, Waiting, Warned
-from trainmaster.simulation.world import Rule, Violation, World
+from trainmaster.core.containers import GOING, GONE, PLACED, RUNNING, Deletion, End, Habits, Request, Seen, is_growth
+from trainmaster.core.machine.stimuli import Change, ContainerExited, ContainerLost, Key, Waiting, Warned
+from trainmaster.simulation.world import Rule, World
 
 RULES: dict[str, Rule] = {
     "grant": Rule(
@@ -24,7 +27,14 @@ RULES: dict[str, Rule] = {
         1.0,
         0.5,
     ),
+    "deny": Rule("an API server or its quota refuses a pod for now", 0.01, 1.0, 0.03),
+    "deny-wrongly": Rule("the answer of a call that was carried out is lost", 0.0, 0.0, 0.5),
     "refuse": Rule("an ask above the cluster's maximum: YARN throws InvalidResourceRequestException", 0.01, 1.0),
+    "start": Rule(
+        "a NodeManager starts a container within its call; the template forks one in milliseconds", 0.01, 0.5
+    ),
+    "start-failed": Rule("a NodeManager that is away or full refuses to start a container", 0.01, 5.0, 0.02),
+    "seen-twice": Rule("a watch that begins again shows what it has shown before", 0.1, 5.0, 0.05),
     "exit-told": Rule(
         "a NodeManager's completed containers ride on its next heartbeat to the ResourceManager", 0.01, 2.0
     ),
@@ -49,42 +59,89 @@ RULES: dict[str, Rule] = {
         0.0,
         0.7,
     ),
-    "released-ask": Rule(
-        "what is given back before it was granted has ended at once, for the engine's own master side"
-    ),
+    "going-told": Rule("a release rides on the next beat; a deleted pod has a deletion time at once", 0.01, 1.0),
     "released-ends": Rule(
         "a released container is stopped by TERM, then KILL after 250 ms (YARN) or a grace (Kubernetes)", 0.01, 0.5
     ),
 }
 
 
-@attrs.define(slots=True)
+@attrs.frozen
+class Kind:
+    """The ways of one real engine. `starts`: its masters start a container that has its place. `rules`: those that it does not know."""
+
+    name: str
+    habits: Habits
+    starts: bool
+    unknown: frozenset[str] = frozenset()
+    forgets: bool = False  # it may be restarted, and knows no asks then
+
+
+KINDS = (
+    Kind("yarn", Habits(2.0, None, 10.0), True, frozenset({"deny"}), True),
+    Kind("kubernetes", Habits(2.0, 300.0, 20.0, 15.0), False, frozenset({"grant-twice", "start-failed"})),
+    Kind("spark", Habits(), False, frozenset({"deny", "grant-twice", "grant-withdrawn", "start-failed"})),
+    Kind("local", Habits(), True, frozenset({"deny", "grant-twice", "grant-withdrawn", "start-failed"})),
+)
+
+
+@attrs.define(slots=True, eq=False)
 class Container:
-    task: str
-    serial: int
+    request: Request
     node: str
     name: str
+    is_running: bool = False
     ended: bool = False
     given_up: bool = False
     released: bool = False
     end_reason: str = ""  # why the engine took it back
-    crossed: bool = False  # granted although its ask had just been withdrawn
+
+    @property
+    def key(self) -> Key:
+        return self.request.key
+
+    @property
+    def task(self) -> str:
+        return self.request.task
+
+    @property
+    def serial(self) -> int:
+        return self.request.serial
 
     @property
     def index(self) -> int:
-        return int(self.task.rpartition(":")[2])
+        return self.request.index
+
+    def seen(self, phase: str = "", end: End | None = None) -> Seen:
+        return Seen(self.key, phase or (RUNNING if self.is_running else PLACED), self.name, self.node, end=end)
+
+
+class Master:
+    """A listener to an engine: a master, or nobody."""
+
+    def see(self, *seen: Seen) -> None: ...
+
+    def deny(self, key: Key) -> None: ...
+
+    def refuse(self, key: Key, why: str) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def report(self, *changes: Change) -> None: ...
 
 
 class Engine:
     """The engine grants containers on simulated nodes: calls `start` with each, `stop` to end it, `strand` when it is barred."""
 
     def __init__(self, world: World, nodes: int, start: Callable[[Container], None], stop: Callable[[Container], None],
-                 strand: Callable[[Container], None]) -> None:  # fmt: skip
+                 strand: Callable[[Container], None], kind: Kind | None = None) -> None:  # fmt: skip
         self.world, self.nodes = world, nodes
-        self._start, self._stop, self._strand = start, stop, strand
-        self.tell: Callable[[Stimulus], None] = lambda stimulus: None
-        self.asks: dict[tuple[str, int], None] = {}
-        self.containers: dict[tuple[str, int], Container] = {}
+        self.kind = KINDS[world.seed % len(KINDS)] if kind is None else kind
+        self._begin, self._stop, self._strand = start, stop, strand
+        self.master = Master()
+        self.asks: dict[Key, Request] = {}
+        self.containers: dict[str, Container] = {}
+        self._numbers = itertools.count()
         self.held = 0  # containers that have not ended and were not given up
         self.epoch = 0
         self.closed_until = 0.0  # grants nothing before
@@ -93,121 +150,168 @@ class Engine:
         self.refuses = False  # the next ask
         self.over = False
 
+    def _happens(self, rule: str) -> bool:
+        return rule not in self.kind.unknown and self.world.happens(rule, RULES)
+
     def _delay(self, rule: str) -> float:
         self.world.truth.struck[rule] += 1
         return self.world.delay(RULES[rule])
-
-    def _least(self, rule: str) -> float:
-        """Return the delay of a rule that leaves nothing to chance."""
-        self.world.truth.struck[rule] += 1
-        return RULES[rule].least
 
     @property
     def live(self) -> list[Container]:
         return [container for container in self.containers.values() if not container.ended and not container.given_up]
 
+    def of(self, key: Key) -> Container | None:
+        """Return the container of a key, of several the first."""
+        return next((container for container in self.containers.values() if container.key == key), None)
+
     # -- the contract --
 
-    def open(self, epoch: int) -> list[Granted]:
+    def open(self, epoch: int, master: Master) -> list[Seen]:
         """Let a master of `epoch` take part; refuse earlier ones from now on. Return the containers that are held for the job."""
-        self.epoch = epoch
-        return [Granted(container.task, container.serial, container.name, container.node) for container in self.live]
+        self.epoch, self.master = epoch, master
+        return [container.seen() for container in self.live]
 
-    def ask(self, epoch: int, asks: list[tuple[str, int]]) -> None:
-        """Take the whole set of asks; withdraw those no longer in it. Report the state of a container that exists, or is over, again."""
+    def create(self, epoch: int, requests: Sequence[Request]) -> None:
+        for request in requests if epoch == self.epoch else ():
+            key = request.key
+            if self._happens("deny"):
+                self.world.at(self.world.delay(RULES["deny"]), self._deny, key, epoch)
+                if not self._happens("deny-wrongly"):
+                    continue
+            if key in self.asks:
+                continue
+            if living := [container for container in self.live if container.key == key and not container.released]:
+                self._show(living)
+                continue
+            self.asks[key] = request
+            late = self._happens("grant-late")
+            self.world.at(self.world.delay(RULES["grant-late"]) if late else self._delay("grant"), self._grant, key)
+
+    def _deny(self, key: Key, epoch: int) -> None:
+        if epoch == self.epoch:
+            self.master.deny(key)
+
+    def start(self, epoch: int, requests: Sequence[Request]) -> None:
+        keys = {request.key for request in requests if epoch == self.epoch}
+        for container in self.live if keys else ():
+            if container.key in keys and not (container.is_running or container.released):
+                failed = self._happens("start-failed")
+                self.world.at(self._delay("start-failed" if failed else "start"), self._start, container, failed)
+
+    def _start(self, container: Container, failed: bool) -> None:
+        if container.ended or container.given_up or container.released:
+            return
+        if failed or container.node in self.world.lost_nodes:
+            container.end_reason = "localization-failed"
+            self.ended(container, 1)
+        else:
+            self._run(container)
+            self._show([container])
+
+    def delete(self, epoch: int, deletions: Sequence[Deletion]) -> None:
+        for deletion in deletions if epoch == self.epoch else ():
+            container = self.containers.get(deletion.id)
+            if container is not None:
+                self._release(container)
+            elif not deletion.id:
+                request = self.asks.pop(deletion.key, None)
+                if request is not None and self._happens("grant-withdrawn"):
+                    self.world.at(self.world.delay(RULES["grant-withdrawn"]), self._give_late, request)
+                self.master.see(Seen(deletion.key, GONE, ""))
+
+    def _release(self, container: Container) -> None:
+        if container.ended or container.released:
+            return
+        container.released = True
+        self._strand(container)
+        self.world.at(self._delay("going-told"), self._show, [container], GOING)
+        end = self._stop if container.is_running else self._vanish
+        self.world.at(self._delay("released-ends"), end, container)
+
+    def _vanish(self, container: Container) -> None:
+        self.ended(container, 0)
+
+    def unregister(self, epoch: int) -> None:
+        """End the job: take back what is left of it, as a ResourceManager does."""
         if epoch < self.epoch:
             return
-        open_asks: dict[tuple[str, int], None] = {}
-        for key in asks:
-            if key in self.containers:
-                self._tell_state(self.containers[key])
-                continue
-            open_asks[key] = None
-            if key not in self.asks:
-                late = self.world.happens("grant-late", RULES)
-                self.world.at(self.world.delay(RULES["grant-late"]) if late else self._delay("grant"), self._grant, key)
-        for key in self.asks:
-            if key not in open_asks and key not in self.containers:
-                self._withdraw(key)
-        self.asks = open_asks
+        self.asks, self.over = {}, True
+        for container in self.live:
+            self._release(container)
 
-    def _withdraw(self, key: tuple[str, int]) -> None:
-        if self.world.happens("grant-withdrawn", RULES):
-            self.world.at(self.world.delay(RULES["grant-withdrawn"]), self._give, key, True)
+    # -- grants --
 
-    def _grant(self, key: tuple[str, int]) -> None:
-        if key not in self.asks or key in self.containers:
+    def _grant(self, key: Key) -> None:
+        request = self.asks.get(key)
+        if request is None:
             return
         if self.refuses:
             self.refuses = False
             del self.asks[key]
-            self.world.at(self._delay("refuse"), self.tell, Refused(*key, "more than any node has"))
+            self.world.at(self._delay("refuse"), self.master.refuse, key, "more than any node has")
             return
-        crowded = self.world.now < self.crowded_until and self.held >= self.room
+        unit = self._unit(request)
+        needed = sum(not is_growth(member) for member in unit) or 1
+        crowded = self.world.now < self.crowded_until and self.held + needed > self.room
         if self.world.now < self.closed_until or crowded:
-            self.tell(Waiting("containers", "1", "0"))
+            self.master.report(Waiting("containers", "1", "0"))
             self.world.at(self._delay("grant") + 1.0, self._grant, key)
             return
-        if not self._give(key):
+        if self.world.now < self.crowded_until:
+            unit = unit[: self.room - self.held]
+        containers = [container for member in unit if (container := self._give(member)) is not None]
+        self._show(containers)
+        if key in self.asks:
             self.world.at(self._delay("grant"), self._grant, key)
 
-    def _give(self, key: tuple[str, int], crossed: bool = False) -> bool:
-        """Start a container for `key` on some node; return False where that node is lost."""
+    def _unit(self, request: Request) -> list[Request]:
+        """Return what is granted at once with a request, what is needed first."""
+        if not request.gang or self.kind.habits.settled:
+            return [request]
+        gang = [ask for ask in self.asks.values() if ask.gang == request.gang]
+        return sorted(gang, key=is_growth)
+
+    def _give_late(self, request: Request) -> None:
+        if (container := self._give(request)) is not None:
+            self._show([container])
+
+    def _give(self, request: Request) -> Container | None:
+        """Place a container on some node; return None where that node is lost."""
         node = f"node-{self.world.rng.randrange(self.nodes)}"
-        if node in self.world.lost_nodes:
-            return False
-        self.asks.pop(key, None)
-        if key in self.containers or self.over:
-            return True
-        container = Container(key[0], key[1], node, f"c/{key[0]}/{key[1]}")
-        container.crossed = crossed
-        self.containers[key] = container
+        if node in self.world.lost_nodes or self.over:
+            return None
+        self.asks.pop(request.key, None)
+        container = Container(request, node, f"c/{request.task}/{request.serial}/{next(self._numbers)}")
+        self.containers[container.name] = container
         self.held += 1
-        granted = Granted(key[0], key[1], container.name, node)
-        self.tell(granted)
-        if self.world.happens("grant-twice", RULES):
-            self.world.at(self.world.delay(RULES["grant-twice"]), self._tell_again, granted)
-        self._start(container)
-        return True
+        if not self.kind.starts:
+            self._run(container)
+        elif self._happens("grant-twice"):
+            self.world.at(self.world.delay(RULES["grant-twice"]), self._give_again, request)
+        return container
 
-    def _tell_again(self, grant: Granted) -> None:
-        if not self.containers[grant.task, grant.serial].ended:
-            self.tell(grant)
+    def _give_again(self, request: Request) -> None:
+        node = f"node-{self.world.rng.randrange(self.nodes)}"
+        if not self.over and node not in self.world.lost_nodes:
+            container = Container(request, node, f"c/{request.task}/{request.serial}/{next(self._numbers)}")
+            self.containers[container.name] = container
+            self.held += 1
+            self._show([container])
 
-    def _tell_state(self, container: Container) -> None:
-        if container.given_up:
-            self.tell(ContainerLost(container.task, container.serial, "node-lost", {"node": container.node}))
-        elif container.ended:
-            self.tell(ContainerExited(container.task, container.serial, -9))
-        else:
-            self.tell(Granted(container.task, container.serial, container.name, container.node))
+    def _run(self, container: Container) -> None:
+        container.is_running = True
+        self._begin(container)
 
-    def release(self, epoch: int, task: str, serial: int) -> None:
-        if epoch < self.epoch:
-            return
-        container = self.containers.get((task, serial))
-        if self.asks.pop((task, serial), self) is None and container is None:
-            self._withdraw((task, serial))
-        if container is None:
-            self.world.at(self._least("released-ask"), self.tell, ContainerExited(task, serial, None, "not-needed"))
-        if container is not None and not container.ended:
-            container.released = True
-            self._strand(container)
-            self.world.at(self._delay("released-ends"), self._stop, container)
+    def _show(self, containers: Sequence[Container], phase: str = "") -> None:
+        sights = [container.seen(phase) for container in containers if not container.ended]
+        if sights:
+            self.master.see(*sights)
+            if self._happens("seen-twice"):
+                self.world.at(self.world.delay(RULES["seen-twice"]), self._see, sights)
 
-    def unregister(self, epoch: int) -> None:
-        """End the job: forget the asks that an earlier master left. Containers must have been given back.
-
-        A container whose grant crossed with its withdrawal may not be known to the master yet; it is taken back, as a ResourceManager does.
-        """
-        if epoch < self.epoch:
-            return
-        for container in self.live:
-            if container.crossed and not container.released:
-                self.release(epoch, container.task, container.serial)
-        if names := [container.name for container in self.live if not container.released]:
-            raise Violation(f"containers are held when the job is unregistered: {names[:5]}")
-        self.asks, self.over = {}, True
+    def _see(self, sights: Sequence[Seen]) -> None:
+        self.master.see(*sights)
 
     # -- what happens to containers --
 
@@ -220,14 +324,12 @@ class Engine:
             return
         self.held -= 1
         exit_ = ContainerExited(container.task, container.serial, status, container.end_reason or None)
-        if self.world.happens("exit-lost", RULES):
+        if self._happens("exit-lost"):
             return
-        self.world.at(self._delay("exit-told"), self._tell_newest, exit_)
-        if self.world.happens("exit-twice", RULES):
-            self.world.at(self._delay("exit-told") + self.world.delay(RULES["exit-twice"]), self._tell_newest, exit_)
-
-    def _tell_newest(self, stimulus: Stimulus) -> None:
-        self.tell(stimulus)
+        sight = container.seen(GONE, exit_)
+        self.world.at(self._delay("exit-told"), self._see, [sight])
+        if self._happens("exit-twice"):
+            self.world.at(self._delay("exit-told") + self.world.delay(RULES["exit-twice"]), self._see, [sight])
 
     def lose(self, container: Container) -> None:
         """Stop the container's node from answering; the engine gives the container up after its expiry."""
@@ -239,15 +341,25 @@ class Engine:
         container.given_up = True
         self.held -= 1
         self._strand(container)
-        self.tell(ContainerLost(container.task, container.serial, "node-lost", {"node": container.node}))
+        lost = ContainerLost(container.task, container.serial, "node-lost", {"node": container.node})
+        self._see([container.seen(GONE, lost)])
 
     def preempt(self, container: Container) -> None:
         notice = self._delay("preempt")
-        if self.world.happens("preempt-warned", RULES):
-            self.tell(Warned(container.task, container.serial, notice))
+        if self._happens("preempt-warned"):
+            self.master.report(Warned(container.task, container.serial, notice))
         self.world.at(notice, self._take, container)
 
     def _take(self, container: Container) -> None:
         if not container.ended and not container.given_up:
             container.end_reason = "preempted"
             self._stop(container)
+
+    def restart(self) -> None:
+        """Lose the memory of asks, and what was granted and not started, as a ResourceManager does that is killed."""
+        self.asks = {}
+        for container in self.live:
+            if not container.is_running:
+                container.ended = True
+                self.held -= 1
+        self.master.forget()

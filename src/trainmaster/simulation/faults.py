@@ -142,10 +142,21 @@ class RefuseAsk:
         return True
 
 
+@attrs.frozen
+class ForgetAsks:
+    """The part of the engine that takes asks is restarted, and forgets them."""
+
+    def strike(self, play: Play) -> bool:
+        if not play.engine.kind.forgets:
+            return False
+        play.engine.restart()
+        return True
+
+
 ALL: tuple[Fault, ...] = (
     KillProgram(), KillAgent(), KillMaster(), KillMaster(0.0), KillMaster(25.0), KillMaster(60.0), ReplaceMaster(), TearWrite(),
     CutNetwork(3.0), CutNetwork(20.0), CutNetwork(45.0),
     CutNetwork(300.0), LoseNode(False), LoseNode(True), Preempt(), FillDisk(8.0), FillDisk(90.0), CloseEngine(40.0),
-    CrowdEngine(120.0, 1), CrowdEngine(900.0, 2),
+    CrowdEngine(120.0, 1), CrowdEngine(900.0, 2), ForgetAsks(),
 )  # fmt: skip
 FATAL: tuple[Fault, ...] = (RefuseAsk(),)  # after which the job must end

@@ -12,12 +12,13 @@ from typing import Any
 
 from trainmaster.core.decide.decisions import decide
 from trainmaster.core.decide.drive import Drive
+from trainmaster.core.decide.requests import request_of
 from trainmaster.core.fold.changes import fold
 from trainmaster.core.machine.actions import CommitFor, Order, Step
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import order_message
 from trainmaster.core.machine.snapshot import dump, load
-from trainmaster.core.machine.state import State, Task, commits_parts, signal_fields
+from trainmaster.core.machine.state import GRANTED, State, Task, commits_parts, signal_fields
 from trainmaster.core.machine.stimuli import (
     Connected,
     Disconnected,
@@ -29,6 +30,7 @@ from trainmaster.core.machine.stimuli import (
 from trainmaster.core.spec.job import Job, uses
 from trainmaster.master.turn import Turn, Turns
 from trainmaster.simulation.agent import Agent
+from trainmaster.simulation.containers import Containers
 from trainmaster.simulation.engine import Engine
 from trainmaster.simulation.meetings import check_decision
 from trainmaster.simulation.network import RULES, Link
@@ -53,7 +55,7 @@ class SimulatedMaster:
         past = self._past = world.disk.read()
         self.turns = Turns(drive(fold(State(), past)))
         self.turns.tell(MasterStarted(self.epoch, {str(event.epoch): event.n for event in past}))
-        self.turns.tell(*([] if submitted is None else [submitted]), *engine.open(self.epoch))
+        self.turns.tell(*([] if submitted is None else [submitted]))
         self.dies_writing: Callable[[], Any] | None = None  # kills it while it next writes several events
         self._written: list[Event] = []
         self._unwritten: list[Event] = []  # events that could not be written once the storage was lost
@@ -62,7 +64,8 @@ class SimulatedMaster:
         self._flushing = False
         self._heard: dict[tuple[str, int], int] = {}  # the newest report of each agent that is not acknowledged
         self._failing_since: float | None = None
-        engine.tell = self.tell
+        self.containers = Containers(world, engine, self.epoch, self.tell, lambda: self.alive)
+        self.containers.open({(task.key, task.serial) for task in self.state.tasks.values() if task.hold == GRANTED})
         self.stir()
 
     @property
@@ -223,9 +226,10 @@ class SimulatedMaster:
             self._push(pushes)
         work = self.turns.perform(turn)
         for key in work.releases:
-            self.engine.release(self.epoch, *key)
+            self.containers.release(key)
         if work.asks is not None:
-            self.engine.ask(self.epoch, work.asks)
+            tasks = [(self.state.tasks[key], serial) for key, serial in work.asks]
+            self.containers.ask([request_of(self.state, task, serial, 2**30) for task, serial in tasks])
         self.turns.sent([order for order in work.orders if self._send(order)])
         for step in work.steps:
             self.world.at(self.world.rng.uniform(0.0, 0.5), self._carry_out, step)
@@ -286,7 +290,9 @@ class SimulatedMaster:
         if isinstance(step, CommitFor):
             self.world.commits(step.task, step.attempt)
         elif step.name == "unregister":
-            self.engine.unregister(self.epoch)
+            if names := self.containers.book.held():
+                raise Violation(f"containers are held when the job is unregistered: {names[:5]}")
+            self.containers.close()
         is_listed = isinstance(step, Step) and step.name == "list-inputs"
         self.turns.carried_out(step, {"listings": self.listing} if is_listed else {})
         self.stir()

@@ -20,8 +20,7 @@ from typing import Any
 
 import attrs
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key
-from trainmaster.engines.statuses import REASONS
+from trainmaster.core.machine.stimuli import Key
 from trainmaster.host import linux
 
 MASTERS = 3  # of one job
@@ -35,17 +34,17 @@ class Application:
     folder: Path
     launch: Mapping[str, Any]  # payload, environ, files
     fate: tuple[str, str] = ("running", "its master does not answer yet")
-    containers: dict[Key, subprocess.Popen[bytes]] = attrs.field(factory=dict)  # the master's too, whose task is ""
-    last_changes: dict[Key, Change] = attrs.field(factory=dict)  # by ask
-    changes: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)  # as they are sent
-
-    def report(self, key: Key, change: Change) -> None:
-        self.last_changes[key] = change
-        self.changes.append((type(change).__name__, attrs.asdict(change)))
+    machines: dict[str, tuple[Key, subprocess.Popen[bytes]]] = attrs.field(
+        factory=dict
+    )  # the master's too, whose task is ""
+    seen: list[dict[str, Any]] = attrs.field(factory=list)  # each machine that began or ended, in order
 
     def kill(self) -> None:
-        for process in self.containers.values():
+        for _, process in self.machines.values():
             process.kill()
+
+    def note(self, key: Key, name: str, devices: Sequence[str] = (), status: int | None = None) -> None:
+        self.seen.append({"task": key[0], "serial": key[1], "name": name, "devices": devices, "status": status})
 
 
 class Call(socketserver.StreamRequestHandler):
@@ -81,48 +80,39 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
 
     def network(self, application: Application) -> str:
         """Return the network namespace of the master; where there is none, what is no file."""
-        masters = [process.pid for (task, _), process in application.containers.items() if not task]
+        masters = [process.pid for (task, _), process in application.machines.values() if not task]
         return f"/proc/{[*masters, 0][0]}/ns/net"
 
     def end(self, application: Application, forget: bool = False) -> None:
         if application.fate[0] == "running":
             application.fate = "killed", "it was ended by a call"
         application.kill()
-        self.lock.wait_for(lambda: not application.containers)
+        self.lock.wait_for(lambda: not application.machines)
         if forget:
             shutil.rmtree(application.folder)
             del self.known[application.folder.name]
 
-    def open(self, application: Application) -> tuple[list[Any], int]:
-        held = [application.last_changes[key] for key in application.containers if key in application.last_changes]
-        return [attrs.asdict(change) for change in held], len(application.changes)
+    def seen(self, application: Application, since: int) -> list[dict[str, Any]]:
+        """Return what is seen from the row `since` on; wait a moment for it where there is nothing yet."""
+        if since:
+            self.lock.wait_for(lambda: len(application.seen) > since, ANSWER)
+        return application.seen[since:]
 
-    def changes(self, application: Application, seen: int) -> list[Any]:
-        self.lock.wait_for(lambda: len(application.changes) > seen, ANSWER)
-        return application.changes[seen:]
-
-    def ask(self, application: Application, specs: Sequence[Mapping[str, Any]]) -> None:
+    def create(self, application: Application, specs: Sequence[Mapping[str, Any]]) -> None:
         for spec in specs:
-            key = spec["task"], spec["serial"]
-            if key in application.last_changes:
-                application.report(key, application.last_changes[key])
-            else:
-                name = self._start(application, key, spec)
-                application.report(key, Granted(*key, name, name, spec["devices"]))
+            if all((row["task"], row["serial"]) != (spec["task"], spec["serial"]) for row in application.seen):
+                name = self._start(application, (spec["task"], spec["serial"]), spec)
+                application.note((spec["task"], spec["serial"]), name, spec["devices"])
 
-    def release(self, application: Application, task: str, serial: int) -> None:
-        if (process := application.containers.get((task, serial))) is not None:
-            process.terminate()
-            threading.Timer(PATIENCE, process.kill).start()
-        else:
-            gone = ContainerExited(task, serial, None, "not-needed")
-            application.report((task, serial), application.last_changes.get((task, serial), gone))
+    def delete(self, application: Application, names: Sequence[str]) -> None:
+        for name in names:
+            if name in application.machines:
+                process = application.machines[name][1]
+                process.terminate()
+                threading.Timer(PATIENCE, process.kill).start()
 
     def close(self, application: Application, state: str) -> None:
         application.fate = "ended", f"its master ended it as {state}"
-        for key in application.last_changes.keys() & application.containers.keys():
-            self.release(application, *key)
-        self.lock.wait_for(lambda: not application.last_changes.keys() & application.containers.keys())
 
     def _start(self, application: Application, key: Key, payload: Mapping[str, Any]) -> str:
         """Start a container, whose stdin is `payload`, and return its name and its machine's."""
@@ -137,7 +127,7 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
             ["unshare", "--net", "sh", "-ec", BEGIN, "sh", address, f"trainmaster.{part}.container:main"],
             cwd=folder, env={**os.environ, **launch["environ"]}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-        application.containers[key] = process
+        application.machines[name] = key, process
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, process.stdout:
@@ -149,13 +139,12 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
         return name
 
     def _wait(self, application: Application, key: Key, name: str) -> None:
-        status = application.containers[key].wait()
+        status = application.machines[name][1].wait()
         with self.lock:
-            del application.containers[key]
+            del application.machines[name]
             self._end_orphans()
             if key[0]:
-                status = status if status >= 0 else 128 - status
-                application.report(key, ContainerExited(*key, status, REASONS.get(status), {"node": name}))
+                application.note(key, name, status=status if status >= 0 else 128 - status)
             elif application.fate[0] == "running" and status and key[1] < MASTERS:
                 self._start(application, ("", key[1] + 1), application.launch["payload"])
             elif application.fate[0] == "running":
@@ -165,7 +154,7 @@ class Cloud(socketserver.ThreadingUnixStreamServer):
 
     def _end_orphans(self) -> None:
         """Kill what ended containers have left: it has become our child."""
-        known = {process.pid for application in self.known.values() for process in application.containers.values()}
+        known = {process.pid for application in self.known.values() for _, process in application.machines.values()}
         while orphans := {*map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())} - known:
             for pid in orphans:
                 os.kill(pid, signal.SIGKILL)

@@ -8,18 +8,20 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.containers import GONE, RUNNING, Deletion, Habits, Request, Seen
 from trainmaster.core.errors import BadInput, EngineFailed
-from trainmaster.core.machine import stimuli
+from trainmaster.core.machine.stimuli import ContainerExited
 from trainmaster.core.spec.reading import job_to
 from trainmaster.engines import contract
-from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import Free, Holder, MasterContainer, MasterSide, OnCluster, Request
+from trainmaster.engines.containers import Containers
+from trainmaster.engines.contract import Free, MasterContainer, MasterSide, OnCluster
+from trainmaster.engines.statuses import REASONS
 from trainmaster_netns import ENGINE
 
 FOLDER = "TRAINMASTER_NETNS"  # the variable that names the cloud's folder
@@ -135,38 +137,51 @@ def master() -> tuple[str, dict[str, Any], MasterContainer]:
 
 
 class NetnsContainer(MasterContainer, MasterSide):
+    habits = Habits(closing=60.0)
+
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        self.address, self._changes = str(payload["address"]), Changes()
+        self.address = str(payload["address"])
         self._call = partial(call, payload["folder"], application=payload["application"])
 
     def engine(self, job: Any, spec: contract.AgentSpec, page: Callable[[bool], str]) -> MasterSide:
         self._spec = spec
         return self
 
-    async def open(self, epoch: int) -> Sequence[Holder]:
-        held, seen = await asyncio.to_thread(self._call, "open")
-        self._changes.start(self._listen(seen))
-        return [Holder(*(row[name] for name in ("task", "serial", "container", "node"))) for row in held]
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
+        self._containers = containers
+        rows = await asyncio.to_thread(self._call, "seen", since=0)
+        containers.work(self._watch(len(rows)))
+        return [*map(seen, rows)]
 
-    async def ask(self, requests: Sequence[Request]) -> None:
+    def create(self, requests: Sequence[Request]) -> None:
         specs = [self._spec(request, [*map(str, range(request.gpus))]) for request in requests]
-        await asyncio.to_thread(self._call, "ask", specs=specs)
+        self._begin("create", specs=specs)
 
-    async def release(self, task: str, serial: int) -> None:
-        await asyncio.to_thread(self._call, "release", task=task, serial=serial)
-
-    def changes(self) -> AsyncIterator[stimuli.Change]:
-        return self._changes.stream()
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        self._begin("delete", names=[deletion.id for deletion in deletions])
 
     async def free(self) -> Sequence[Free]:
         return [MACHINE]
 
     async def close(self, state: str) -> None:
-        await self._changes.cancel()
         await asyncio.to_thread(self._call, "close", state=state)
 
-    async def _listen(self, seen: int) -> None:
+    def _begin(self, verb: str, **arguments: Any) -> None:
+        async def begin() -> None:
+            await asyncio.to_thread(self._call, verb, **arguments)
+
+        self._containers.work(begin())
+
+    async def _watch(self, known: int) -> None:
         while True:
-            for name, fields in await asyncio.to_thread(self._call, "changes", seen=seen):
-                self._changes.report(getattr(stimuli, name)(**fields))
-                seen += 1
+            rows = await asyncio.to_thread(self._call, "seen", since=known)
+            self._containers.see(*map(seen, rows))
+            known += len(rows)
+
+
+def seen(row: Mapping[str, Any]) -> Seen:
+    """Translate a row of the cloud: a machine that runs, or has ended with a status."""
+    key, name, status = (row["task"], row["serial"]), row["name"], row["status"]
+    if status is None:
+        return Seen(key, RUNNING, name, name, tuple(row["devices"]))
+    return Seen(key, GONE, name, end=ContainerExited(*key, status, REASONS.get(status), {"node": name}))

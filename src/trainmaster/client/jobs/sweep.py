@@ -24,7 +24,7 @@ def sweep() -> list[str]:
     resumed = []
     for job in client.orphans():
         try:
-            if client.resume(job):
+            if resume(job):
                 resumed.append(job)
         except TrainmasterError as error:  # another job's trouble must not fail this command
             log.warning("could not take up %s: %s", job, error.message)

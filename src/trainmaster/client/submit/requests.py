@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from trainmaster.core.containers import Request
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import Request
 
 
 def requests(job: Job) -> list[Request]:

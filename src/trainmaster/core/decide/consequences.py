@@ -232,16 +232,21 @@ def _rewind(state: State, group: Group) -> list[Fact]:
     """Name the set that is restored, now that all that ran has stopped; return the shards that were done since its first byte changed.
 
     Where the programs of all that read an input have ended well, nobody would do its shards again, and what was made of them is in their
-    outputs. So these stay done; servers, which nobody needs now, do not begin anew unless a reader does.
+    outputs. So these stay done, and that the group goes on without them is a loss; servers, which nobody needs now, do not begin anew
+    unless a reader does.
     """
     saved = state.checkpoint or {}
-    facts: list[Fact] = [("rewound", {"group": group.number, "set": saved.get("set")})]
+    rewound: dict[str, Any] = {"group": group.number, "set": saved.get("set")}
+    facts: list[Fact] = [("rewound", rewound)]
     for name, table in state.shards.items():
         payload = table.restore((saved.get("marks") or {}).get(name, []), saved.get("set"))
         if payload["ranges"] and _is_read(state, name):
             facts.append(("shards-returned", payload))
         elif payload["ranges"] and all(state.known_job.roles[role].serves for role in group.roles):
             return []
+        elif payload["ranges"]:
+            count = sum(end - first for first, end in payload["ranges"])
+            rewound["without"] = {**rewound.get("without", {}), name: count}
     return facts
 
 

@@ -162,6 +162,10 @@ def _granted(state: State, grant: stimuli.Granted, now: float) -> list[Fact]:
                          "devices": list(grant.devices)})]  # fmt: skip
 
 
+def _gang_granted(state: State, gang: stimuli.GangGranted, now: float) -> list[Fact]:
+    return [fact for grant in gang.grants for fact in _granted(state, grant, now)]
+
+
 def _refused(state: State, stimulus: stimuli.Refused, now: float) -> list[Fact]:
     if _holder(state, stimulus.task, stimulus.serial) is None or state.refused is not None:
         return []
@@ -560,6 +564,7 @@ _REACTIONS: dict[type, Callable[..., list[Fact]]] = {
     stimuli.Measured: _measured,
     stimuli.Tick: _tick,
     stimuli.Granted: _granted,
+    stimuli.GangGranted: _gang_granted,
     stimuli.Refused: _refused,
     stimuli.Waiting: _waiting,
     stimuli.ContainerExited: _container_over,

@@ -26,7 +26,7 @@ from trainmaster.core.fold.moves import (
     warm_up,
 )
 from trainmaster.core.fold.saving import arm_save, save_put_off, save_requested, saved, saves_pruned
-from trainmaster.core.input.shards import ShardTable
+from trainmaster.core.input.shards import ShardTable, passed_words
 from trainmaster.core.machine.events import Event
 from trainmaster.core.machine.orders import USERS_VERBS
 from trainmaster.core.machine.phases import (
@@ -454,8 +454,14 @@ def _rewound(state: State, data: Data, at: float) -> None:
     """Set the checkpoint set that the group's next attempts begin from; members that are to be prepared waited for its number."""
     group = state.groups[data["group"]]
     group.rewinding, group.set = False, data["set"]
-    for task in state.members(group):
+    members = list(state.members(group))
+    for task in members:
         state.touch(task)
+    for name, count in data.get("without", {}).items():
+        state.losses[f"group {group.number} work {name} {data['set']}"] = {
+            "what": f"work {name}", "shards": count, "task": members[0].key, "attempt": members[0].attempt, "at": at,
+            "detail": passed_words(count, data["set"]),
+        }  # fmt: skip
 
 
 def _feed_read(state: State, task: Task, data: Data, at: float) -> None:

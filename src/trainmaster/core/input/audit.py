@@ -25,6 +25,7 @@ from trainmaster.core.input.shards import (
     TABLE,
     ShardTable,
     failed_words,
+    passed_words,
     place_words,
     trusted_words,
 )
@@ -152,6 +153,9 @@ def audit(events: Iterable[Recorded], tables: Mapping[str, ShardTable] | None = 
         elif event.type in ("committers-named", "part-committed", "output-committed", "attempt-ended"):
             for book in books.values():
                 book.follow(event)
+        elif event.type == "rewound":
+            for name, count in data.get("without", {}).items():
+                books[name].trusted.append(passed_words(count, data["set"]))
         elif event.type == "state-begun":
             for book in books.values():
                 book.begun(event)

@@ -115,6 +115,12 @@ def trusted_words(task: str, attempt: int, count: int) -> str:
     return f"what attempt {attempt} of {task} made of {count:,} shards is kept only if its program has stored it"
 
 
+def passed_words(count: int, checkpoint_set: Any) -> str:
+    """Say of which shards a group goes on without what was made of them, since those that read them have ended well."""
+    begin = "nothing" if checkpoint_set is None else f"checkpoint set {checkpoint_set}"
+    return f"{count:,} shards whose readers have ended are not in {begin}, with which their group began again"
+
+
 def failed_words(failed: Iterable[Sequence[Any]]) -> str:
     """Name the tasks whose attempts ([task, attempt]) failed on a shard: "worker:0 twice, worker:1"."""
     counts = Counter(str(attempt[0]) for attempt in failed)

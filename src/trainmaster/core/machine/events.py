@@ -185,7 +185,7 @@ EVENTS: dict[str, Kind] = {
     "checkpoint-saved": _report(
         True, "checkpoint set {set} is whole", set="whole", files="whole?", bytes="whole?", marks="map?", manifest="text?", refunds="flag?",
     ),
-    "rewound": _barrier("the group goes back to {back}", group="whole", set="whole or none"),
+    "rewound": _barrier("the group goes back to {back}", group="whole", set="whole or none", without="map?"),
     "save-put-off": _note("no save was begun when one was due: no program writes, or the last save still goes on"),
     "save-requested": _barrier("a save was asked for by {by}", save="text", by="text"),
     "saved": _report(False, "{task} saved its outputs: {made}", save="text", files="whole", bytes="whole", gave_up="text?"),

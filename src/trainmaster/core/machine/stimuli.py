@@ -31,6 +31,13 @@ class Granted(Plain):
 
 
 @attrs.frozen(slots=True, eq=False, repr=False)
+class GangGranted(Plain):
+    """The engine gave the containers with which a gang begins."""
+
+    grants: tuple[Granted, ...]
+
+
+@attrs.frozen(slots=True, eq=False, repr=False)
 class Refused(Plain):
     """The engine will never grant this ask as it stands."""
 
@@ -275,9 +282,12 @@ class Tick(Plain):
 
 
 # The changes that an engine reports by `MasterSide.changes`.
-Change: TypeAlias = Granted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
+Change: TypeAlias = (
+    Granted | GangGranted | Refused | Waiting | ContainerExited | ContainerLost | Warned | GangOverdue | KillRequested
+)
 Stimulus: TypeAlias = (
     Granted
+    | GangGranted
     | Refused
     | Waiting
     | ContainerExited

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 import attrs
 
 from trainmaster import interrupts
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.machine.reasons import words
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.redaction import secrets_of
-from trainmaster.engines.contract import Free, OnCluster, Request, Shipped, Submission, Submitted
+from trainmaster.engines.contract import Free, OnCluster, Shipped, Submission, Submitted
 from trainmaster.engines.kubernetes.container.entry import (
     MASTER_SECRET,
     RUNTIME,

@@ -7,5 +7,6 @@ from trainmaster.engines.statuses import BY_AGENT
 
 ENGINE = Engine(
     "local", client_side="trainmaster.engines.local.client:LocalClient",
+    master_side="trainmaster.engines.local.engine:master_side",
     capabilities=Capabilities(on_this_machine=True, memory_limit=BY_AGENT),
 )  # fmt: skip

@@ -8,14 +8,17 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmaster.core.errors import BadInput
-from trainmaster.engines.contract import Free, OnThisMachine, Request
+from trainmaster.engines.contract import Free, OnThisMachine
 from trainmaster.engines.local import launch
 from trainmaster.engines.local.sweep import sweep
 from trainmaster.host import places, processes
 from trainmaster.host.processes import AGENT, MASTER, PROGRAM, TEMPLATE
+
+if TYPE_CHECKING:  # what the master is forked with comes later
+    from trainmaster.core.containers import Request
 
 _AGENTS_WITHIN = 3.0  # s; the programs are killed, so what is left is to store their output
 _FILES_A_TASK, _FILES = 4, 64  # of the master: for a task a connection, a pidfd, a log and its follower; and its own
@@ -112,6 +115,9 @@ class LocalClient(OnThisMachine):
         if application in places.live_jobs():
             return "resumable", "all of its processes are gone"
         return ("ended" if application in self.jobs() else "unknown"), ""
+
+    def forget(self, storage: Path) -> None:
+        launch.forget(storage)
 
     def orphans(self) -> Sequence[str]:
         return sweep()

@@ -19,17 +19,19 @@ import os
 import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, Granted, Key, Refused, Waiting, Warned
-from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterSide, Request
+from trainmaster.core.containers import GONE, PLACED, RUNNING, Deletion, End, Habits, Request, Seen
+from trainmaster.core.machine.stimuli import ContainerExited, Key, Waiting, Warned
+from trainmaster.engines.containers import Containers
+from trainmaster.engines.contract import AgentSpec, Free, MasterSide
 from trainmaster.engines.local import queue
-from trainmaster.engines.local.containers import Containers
+from trainmaster.engines.local.agents import Agents
+from trainmaster.engines.local.launch import AGENT
 from trainmaster.engines.local.ledger import Ledger
-from trainmaster.engines.local.template import Link
+from trainmaster.engines.local.template import Link, command
 from trainmaster.host import limits, linux, places, ports, processes
 from trainmaster.host.machine import Capacity, DriverSilent, machine
 from trainmaster.host.processes import Process
@@ -39,6 +41,7 @@ from trainmaster.runtime.network.listeners import BELL
 _WAKE = "wake"
 _UNUSABLE = (sqlite3.Error, Damaged)  # what a ledger raises that may be usable later
 NOTICE = 5.0  # s between the warning and the end of a container that is taken back for another job
+_UNKILLED = 10.0  # s that a process which was killed may take to end
 _LEDGER_WAIT = 2.0  # s that the loop waits for another's turn; agents notice our silence after many times that
 log = logging.getLogger(__name__)
 
@@ -61,22 +64,15 @@ class LocalMaster(MasterSide):
         poll: float = 2.0,
         patience: float = 15.0,
     ) -> None:
+        self.habits = Habits(closing=patience + _UNKILLED)
         self._job, self._spec, self._command, self._link = job, spec, command, link
         self._capacity, self._poll, self._patience = capacity, poll, patience
         self._epoch = 0
-        self._changes = Changes()
-        self._requests: dict[Key, Request] = {}
-        self._unsized: Sequence[Request] | None = None  # asks, until it is known how many devices there are
-        self._started: dict[
-            Key, tuple[str, ...]
-        ] = {}  # containers that run, or that the template is to start -> devices
-        self._gangs: dict[Key, str] = {}  # members of a gang that are being started
-        self._together: dict[
-            str, list[Granted]
-        ] = {}  # gang -> its members that have begun, while others are being started
-        self._leaving: set[Key] = set()
+        self._unsized: list[Request] = []  # asks, until it is known how many devices there are
+        self._held: dict[Key, tuple[str, ...]] = {}  # containers that have their place -> devices
+        self._ordered: set[Key] = set()  # those of them that run, or that the template is to start
+        self._going: set[Key] = set()
         self._reclaimed: dict[Key, str] = {}  # containers that are taken back -> the job that they give way to
-        self._refused: set[Key] = set()
         self._last_waiting: Waiting | None = None
         self._pidfds: dict[Process, int] = {}
         self._unwritten: list[Callable[[], None]] = []  # writes that the ledger still lacks, in order
@@ -85,13 +81,12 @@ class LocalMaster(MasterSide):
         self._device_check: asyncio.Task[None] | None = None  # looks for free devices
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._idle = asyncio.Event()  # set while no container is held
 
     # -- the contract --
 
-    async def open(self, epoch: int) -> Sequence[Holder]:
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
         """Take part as the master of this epoch. Raises EngineFailed where the ledger knows a later one."""
-        self._loop, self._epoch = asyncio.get_running_loop(), epoch
+        self._loop, self._epoch, self._containers = asyncio.get_running_loop(), epoch, containers
         self._ledger = Ledger()
         with places.locked():
             self._write_ledger(self._enter)
@@ -101,15 +96,22 @@ class LocalMaster(MasterSide):
         places.set_live(self._job, True)
         self._kept = places.hold_runtime_dir()
         self._bind()
-        self._containers = Containers(self._job, self._link, self._command, self._began, self._ended, self._failed)
+        self._agents = Agents(self._job, self._link, self._command, self._began, self._ended, containers.fail)
         if epoch > 1:
             await asyncio.to_thread(limits.remove_orphaned_groups, self._job)
-        holders = []
+        seen = []
         for key, process, devices in self._running():
-            self._started[key] = devices
-            self._containers.adopt(*key, process)
-            holders.append(Holder(*key, f"local/{process.pid}", places.node_name()))
-        return holders
+            self._held[key] = devices
+            self._ordered.add(key)
+            self._agents.adopt(*key, process)
+            seen.append(self._sight(key, RUNNING, process, devices))
+        return seen
+
+    def _sight(
+        self, key: Key, phase: str, agent: Process | None = None, devices: tuple[str, ...] = (), end: End | None = None
+    ) -> Seen:
+        name = "" if agent is None else f"local/{agent.pid}"
+        return Seen(key, phase, f"{key[0]}/{key[1]}", places.node_name(), devices, name, end=end)
 
     def _enter(self) -> None:
         self._ledger.enter(self._job, self._epoch, processes.this_process())
@@ -117,7 +119,7 @@ class LocalMaster(MasterSide):
     def _enter_anew(self) -> None:
         """Enter what the ledger had of us before it was damaged. It held nothing: it is made anew once no agent lives."""
         self._enter()
-        self._ledger.ask(self._job, self._epoch, [*self._requests.values()])
+        self._ledger.ask(self._job, self._epoch, self._containers.book.asked())
 
     def _running(self) -> list[tuple[Key, Process, tuple[str, ...]]]:
         """Return the containers of earlier masters that run: their agents, and their devices as far as the ledger tells."""
@@ -131,35 +133,41 @@ class LocalMaster(MasterSide):
             (entry.key, entry.process, entry.hold.devices) for entry in entries if entry.running and entry.process.alive
         ]
 
-    async def ask(self, requests: Sequence[Request]) -> None:
-        """State the whole set of asks not granted yet; refuse at once those that this machine can never grant."""
+    def create(self, requests: Sequence[Request]) -> None:
+        """Enter asks in the ledger; refuse those that this machine can never grant."""
         if any(request.gpus for request in requests):
-            self._unsized = requests
+            self._unsized += requests
         else:
-            self._unsized = None
             self._take_asks(requests, self._capacity(False))
-        self._turn()
+        self._take_turn()
 
     def _take_asks(self, requests: Sequence[Request], capacity: Capacity) -> None:
-        fresh = [request for request in requests if (request.task, request.serial) not in self._started]
-        grantable = self._refuse_impossible(fresh, capacity)
-        self._requests = {(request.task, request.serial): request for request in grantable}
-        self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, grantable))
+        self._refuse_impossible(requests, capacity)
+        self._write_asks()
 
-    async def release(self, task: str, serial: int) -> None:
-        """Take a container back: SIGTERM to the agent, SIGKILL after `patience`. One that is not held is reported as ended at once."""
-        key = task, serial
-        if key in self._started:
-            if key not in self._leaving:
-                self._leaving.add(key)
+    def _write_asks(self) -> None:
+        unsized = {request.key for request in self._unsized}
+        sized = [request for request in self._containers.book.asked() if request.key not in unsized]
+        self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, sized))
+
+    def start(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            key = request.key
+            self._ordered.add(key)
+            if (agent := self._agent_of_earlier_master(key)) is not None:
+                self._agents.adopt(*key, agent)
+                self._began(key, agent)
+            else:
+                self._agents.start(*key, self._spec(request, self._held[key]))
+
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        """Take containers back: SIGTERM to the agent, SIGKILL after `patience`. One that has not begun is gone at once."""
+        for key in (deletion.key for deletion in deletions):
+            if key in self._ordered:
                 self._end(key)
-            return
-        self._requests.pop(key, None)
-        self._ended(key, None, None, {})
-
-    def changes(self) -> AsyncIterator[Change]:
-        """Return the changes, in order, until `close`; they raise the error after which no more of them can be known."""
-        return self._changes.stream()
+            else:
+                self._unsized = [request for request in self._unsized if request.key != key]
+                self._ended(key, None, None, {})
 
     async def free(self) -> Sequence[Free]:
         """Return this machine, the one node."""
@@ -186,15 +194,6 @@ class LocalMaster(MasterSide):
 
     async def close(self, state: str) -> None:
         """Give everything back; the sweep then takes the job as finished. Its runtime folder stays for the master, which still serves."""
-        if self._closed:
-            return
-        self._requests.clear()
-        self._write_ledger(lambda: self._ledger.ask(self._job, self._epoch, []))
-        for key in list(self._started):
-            await self.release(*key)
-        if self._started:
-            with contextlib.suppress(TimeoutError):  # we do not stay for a process that the kernel does not end
-                await asyncio.wait_for(self._idle.wait(), self._patience + 10)
         self._closed = True
         if self._device_check is not None:
             self._device_check.cancel()
@@ -206,11 +205,10 @@ class LocalMaster(MasterSide):
         self._arm(False)
         self._loop.remove_reader(self._bell)
         self._bell.close()
-        await self._containers.close()
+        await self._agents.close()
         self._ledger.close()
         places.set_live(self._job, False)
         os.close(self._kept)
-        self._changes.end()
 
     def _forget_job(self) -> None:
         self._ledger.forget(self._job)
@@ -219,29 +217,24 @@ class LocalMaster(MasterSide):
     @property
     def template(self) -> int | None:
         """The process id of the template, for callers that look after processes."""
-        return self._containers.template
+        return self._agents.template
 
     # -- the line --
 
-    def _refuse_impossible(self, requests: Sequence[Request], capacity: Capacity) -> list[Request]:
-        """Report those that this machine can never grant as refused, once each; return the others."""
+    def _refuse_impossible(self, requests: Sequence[Request], capacity: Capacity) -> None:
+        """Refuse what this machine can never grant."""
         node = places.node_name()
+        asks = [queue.Ask(self._job, request, 0, number) for number, request in enumerate(requests)]
         refused: dict[Key, str] = {}
-        for unit in queue.line(
-            [], [queue.Ask(self._job, request, 0, number) for number, request in enumerate(requests)]
-        ):
+        for unit in queue.line([], asks):
             if why := queue.refusal(capacity, [ask.request for ask in unit.need]):
-                refused |= {(ask.request.task, ask.request.serial): why for ask in (*unit.need, *unit.growth)}
+                refused |= {ask.request.key: why for ask in (*unit.need, *unit.growth)}
         for request in requests:
             if node in request.nodes.get("exclude", ()):
-                refused[request.task, request.serial] = (
-                    f"{request.task}: nodes.exclude names this machine, {node}, the only one of the local engine"
-                )
+                why = f"{request.task}: nodes.exclude names this machine, {node}, the only one of the local engine"
+                refused[request.key] = why
         for key, why in refused.items():
-            if key not in self._refused:
-                self._refused.add(key)
-                self._changes.report(Refused(*key, why))
-        return [request for request in requests if (request.task, request.serial) not in refused]
+            self._containers.refuse(key, why)
 
     def _turn(self) -> None:
         """Serve the line, start what we got, and report why we wait for the rest. With devices in line, their driver is asked first."""
@@ -249,7 +242,7 @@ class LocalMaster(MasterSide):
             return
         with self._ledger_may_fail():
             self._write_pending()
-            if self._unsized is None and not any(ask.request.gpus for ask in self._ledger.asks()):
+            if not self._unsized and not any(ask.request.gpus for ask in self._ledger.asks()):
                 self._serve(self._capacity(False))
             elif self._device_check is None:
                 self._device_check = self._loop.create_task(self._serve_with_devices())
@@ -257,8 +250,8 @@ class LocalMaster(MasterSide):
     async def _serve_with_devices(self) -> None:
         try:
             capacity = await asyncio.to_thread(self._capacity, True)
-            if self._unsized is not None:
-                requests, self._unsized = self._unsized, None
+            if self._unsized:
+                requests, self._unsized = self._unsized, []
                 self._take_asks(requests, capacity)
             with self._ledger_may_fail():
                 self._serve(capacity)
@@ -266,17 +259,20 @@ class LocalMaster(MasterSide):
             self._arm(True)
             self._report(Waiting("devices", "", "", error.message, 0))
         except Exception as error:  # noqa: BLE001 - nobody awaits us
-            self._failed(error)
+            self._containers.fail(error)
         finally:
             self._device_check = None
 
     def _serve(self, capacity: Capacity) -> None:
         wake(self._ledger.serve(capacity) - {self._job})
+        placed: dict[Key, tuple[str, ...]] = {}
         for entry in self._ledger.entries(self._job):
-            if entry.key not in self._started and not entry.running:
-                self._start(entry.key, entry.hold)
-            if entry.hold.yields_to and entry.key in self._started and entry.key not in self._reclaimed:
+            if entry.key not in self._held and not entry.running:
+                placed[entry.key] = entry.hold.devices
+            if entry.hold.yields_to and entry.key in self._held and entry.key not in self._reclaimed:
                 self._give_way(entry.key, entry.hold.yields_to)
+        self._held |= placed
+        self._containers.see(*(self._sight(key, PLACED, None, devices) for key, devices in placed.items()))
         self._report_waiting(capacity)
 
     def _take_turn(self) -> None:
@@ -284,7 +280,7 @@ class LocalMaster(MasterSide):
         try:
             self._turn()
         except Exception as error:  # noqa: BLE001 - every error must be reported
-            self._failed(error)
+            self._containers.fail(error)
 
     def _arm(self, is_needed: bool) -> None:
         """Set the timer for another turn after the poll, or cancel it."""
@@ -296,30 +292,15 @@ class LocalMaster(MasterSide):
         self._ledger_paused = False
         self._take_turn()
 
-    def _start(self, key: Key, hold: queue.Hold) -> None:
-        if self._requests.pop(key, None) is None:  # granted by another's turn, but no longer asked for
-            self._ledger.free(self._job, *key)
-            return
-        self._started[key] = hold.devices
-        if hold.request.gang:
-            self._gangs[key] = hold.request.gang
-        self._idle.clear()
-        if (agent := self._agent_of_earlier_master(key)) is not None:
-            self._containers.adopt(*key, agent)
-            self._began(key, agent)
-        else:
-            self._containers.start(*key, self._spec(hold.request, hold.devices))
-
     def _give_way(self, key: Key, job: str) -> None:
         """Warn of the end of a container that is taken back for another job, and end it after `NOTICE`."""
         self._reclaimed[key] = job
-        if key not in self._leaving:
-            self._changes.report(Warned(*key, NOTICE, "preempted", {"by": job}))
+        if key not in self._going:
+            self._containers.report(Warned(*key, NOTICE, "preempted", {"by": job}))
             self._loop.call_later(NOTICE, self._reclaim, key)
 
     def _reclaim(self, key: Key) -> None:
-        if key in self._started and key not in self._leaving:
-            self._leaving.add(key)
+        if key in self._held:
             self._end(key)
 
     def _agent_of_earlier_master(self, key: Key) -> Process | None:
@@ -328,8 +309,9 @@ class LocalMaster(MasterSide):
         return next((mark.process for mark in marks if (mark.task, mark.serial) == key), None)
 
     def _report_waiting(self, capacity: Capacity) -> None:
-        self._arm(bool(self._requests))
-        if not self._requests:
+        is_waiting = bool(self._containers.book.asked())
+        self._arm(is_waiting)
+        if not is_waiting:
             self._last_waiting = None
             self._watch(set())
             return
@@ -342,7 +324,7 @@ class LocalMaster(MasterSide):
 
     def _report(self, waiting: Waiting | None) -> None:
         if waiting is not None and waiting != self._last_waiting:
-            self._changes.report(waiting)
+            self._containers.report(waiting)
         self._last_waiting = waiting
 
     # -- a ledger that cannot be written --
@@ -372,47 +354,30 @@ class LocalMaster(MasterSide):
             if isinstance(error, Damaged) and self._enter_anew not in self._unwritten:
                 self._unwritten.insert(0, self._enter_anew)
             self._arm(True)
-            if self._requests:
+            if self._containers.book.asked():
                 self._report(Waiting("ledger", "", "", f"the ledger of this machine cannot be used: {trouble}", 0))
         else:
             if self._ledger_trouble:
                 log.warning("the ledger can be used again")
             self._ledger_trouble = ""
 
-    def _failed(self, error: BaseException) -> None:
-        self._changes.fail(error)
-
     # -- containers --
 
     def _began(self, key: Key, agent: Process) -> None:
         self._write_ledger(lambda: self._ledger.run(self._job, *key, agent))
-        granted = Granted(*key, f"local/{agent.pid}", places.node_name(), self._started[key])
-        if (gang := self._gangs.pop(key, "")) and key not in self._leaving:
-            self._together.setdefault(gang, []).append(granted)
-            self._report_gang(gang)
-        else:
-            self._changes.report(granted)
-        if key in self._leaving:
-            self._end(key)
-
-    def _report_gang(self, gang: str) -> None:
-        """Report a gang's members together, when all that were granted have begun: a gang is as large as what is granted at once."""
-        if gang not in self._gangs.values():
-            for granted in self._together.pop(gang, ()):
-                self._changes.report(granted)
+        self._containers.see(self._sight(key, RUNNING, agent, self._held[key]))
+        if key in self._going:
+            self._agents.send(*key, signal.SIGTERM)
 
     def _ended(self, key: Key, status: int | None, reason: str | None, figures: Mapping[str, Any]) -> None:
-        self._started.pop(key, None)
-        if (taker := self._reclaimed.pop(key, "")) and not self._closed:
-            reason, figures = "preempted", {"by": taker}
-        if not self._started:
-            self._idle.set()
-        self._leaving.discard(key)
-        if gang := self._gangs.pop(key, ""):
-            self._report_gang(gang)
+        self._held.pop(key, None)
+        self._ordered.discard(key)
+        self._going.discard(key)
         if self._closed:
             return
-        self._changes.report(ContainerExited(*key, status, reason, figures))
+        if taker := self._reclaimed.pop(key, ""):
+            reason, figures = "preempted", {"by": taker}
+        self._containers.see(self._sight(key, GONE, end=ContainerExited(*key, status, reason, figures)))
         self._write_ledger(lambda: self._free(key))
         self._take_turn()
 
@@ -421,12 +386,14 @@ class LocalMaster(MasterSide):
         wake(self._ledger.waiters() - {self._job})
 
     def _end(self, key: Key) -> None:
-        self._containers.send(*key, signal.SIGTERM)
-        self._loop.call_later(self._patience, self._kill_if_leaving, key)
+        if key not in self._going:
+            self._going.add(key)
+            self._agents.send(*key, signal.SIGTERM)
+            self._loop.call_later(self._patience, self._kill_if_going, key)
 
-    def _kill_if_leaving(self, key: Key) -> None:
-        if key in self._leaving:
-            self._containers.send(*key, signal.SIGKILL)
+    def _kill_if_going(self, key: Key) -> None:
+        if key in self._going:
+            self._agents.send(*key, signal.SIGKILL)
 
     # -- wake-ups --
 
@@ -465,6 +432,10 @@ class LocalMaster(MasterSide):
         descriptor = self._pidfds.pop(process)
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def master_side(job: str, spec: AgentSpec, link: Link | None) -> LocalMaster:
+    return LocalMaster(job, spec, command(AGENT), link)
 
 
 def wake(jobs: set[str]) -> None:

@@ -30,9 +30,9 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.plain import Plain
-from trainmaster.engines.contract import Request
 from trainmaster.engines.local.queue import Ask, Hold, grant, reclaim
 from trainmaster.host import places
 from trainmaster.host.machine import Capacity

@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.core.plain import Plain
-from trainmaster.engines.contract import Request
 from trainmaster.host.machine import Capacity
 
 

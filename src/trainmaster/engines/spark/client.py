@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput, EngineFailed
-from trainmaster.engines.contract import Free, OnCluster, Request, Submission, Submitted
+from trainmaster.engines.contract import Free, OnCluster, Submission, Submitted
 from trainmaster.engines.sections import wrong
 from trainmaster.engines.spark import limits, wire
 from trainmaster.engines.spark.application import masters, properties

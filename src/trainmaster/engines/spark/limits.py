@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.quantities import format_bytes, parse_bytes
-from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.contract import Free
 
 _LEAST_OVERHEAD = 384 * 1024**2  # bytes; as the default part of the heap, of Spark's own defaults
 _OVERHEAD = 0.1

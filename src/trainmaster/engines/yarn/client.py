@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import attrs
 
 from trainmaster import interrupts
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput, EngineFailed, TrainmasterError
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.spec.reading import job_to
 from trainmaster.core.spec.redaction import is_secret
-from trainmaster.engines.contract import Free, OnCluster, Queue, Request, Submission, Submitted
+from trainmaster.engines.contract import Free, OnCluster, Queue, Submission, Submitted
 from trainmaster.engines.yarn import ENGINE
 from trainmaster.engines.yarn.master.asks import INT, label_of, resource
 from trainmaster.engines.yarn.master.exits import given_up, line

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainmaster.core.containers import Request
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import MasterContainer, MasterSide, Request
+from trainmaster.engines.contract import MasterContainer, MasterSide
 from trainmaster.engines.kubernetes.container.entry import Piece, inside
 from trainmaster.engines.kubernetes.errors import failed
 from trainmaster.engines.kubernetes.master.engine import AT_ONCE, BESIDE, KubernetesMaster

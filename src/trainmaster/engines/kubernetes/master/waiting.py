@@ -16,9 +16,10 @@ from typing import Any
 
 import attrs
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.core.spec.quantities import format_bytes
-from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.contract import Free
 from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.engines.kubernetes.master.pod_status import Pod
 from trainmaster.kube.errors import ApiError, Conflict, Forbidden, KubeError, TooMany, Unauthorized, Unreachable

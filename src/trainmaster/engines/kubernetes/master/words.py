@@ -10,8 +10,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import Key, Waiting
-from trainmaster.engines.contract import Free, Request
+from trainmaster.engines.contract import Free
 from trainmaster.engines.kubernetes.master import pod_status, waiting
 from trainmaster.kube.client import Client
 from trainmaster.kube.errors import KubeError

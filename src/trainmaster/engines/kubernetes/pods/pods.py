@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.dependencies import stages
 from trainmaster.core.spec.job import MIB, Job, Nodes, Role
 from trainmaster.core.spec.reading import nearest
-from trainmaster.engines.contract import Request
 from trainmaster.engines.kubernetes.names import (
     OUR_NAME,
     TASK,

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from trainmaster.core.containers import Request, is_growth
 from trainmaster.core.machine.formation import bracketed
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import Request
-from trainmaster.engines.gangs import is_growth
 from trainmaster.engines.kubernetes import ENGINE
 from trainmaster.engines.kubernetes.master import pod_status
 from trainmaster.engines.kubernetes.master.runtime import PORT, agents

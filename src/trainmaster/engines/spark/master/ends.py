@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.core.machine.stimuli import Change, ContainerExited, ContainerLost
+from trainmaster.core.containers import End
+from trainmaster.core.machine.stimuli import ContainerExited, ContainerLost
 from trainmaster.engines.statuses import REASONS
 
 # The words of an executor's loss -> our reason; the first that is found. They are of Spark's ExecutorLossReason, and of its backends for
@@ -35,7 +36,7 @@ _CHANNEL_CLOSED = ("java.nio.channels.AsynchronousCloseException", "java.nio.cha
 NO_MEMORY = "SIGKILL: by the kernel where memory runs out, else by somebody"
 
 
-def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool) -> Change:
+def end_of(task: str, serial: int, message: Mapping[str, Any], is_released: bool) -> End:
     """Return what became of a container, of its end as the bridge tells it."""
     if (status := message.get("status")) is not None:
         return ContainerExited(task, serial, status, REASONS.get(status))

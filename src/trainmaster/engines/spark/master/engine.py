@@ -10,25 +10,22 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainmaster.core.containers import GONE, PLACED, RUNNING, Deletion, End, Habits, Request, Seen, is_growth
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.machine.stimuli import (
-    Change,
     ContainerExited,
-    Granted,
     Key,
     KillRequested,
-    Refused,
     Waiting,
     Warned,
 )
 from trainmaster.core.spec.job import Job
 from trainmaster.core.spec.quantities import format_seconds
-from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterContainer, MasterSide, Request
-from trainmaster.engines.gangs import is_growth
+from trainmaster.engines.containers import Containers
+from trainmaster.engines.contract import AgentSpec, Free, MasterContainer, MasterSide
 from trainmaster.engines.packed import stores_of
 from trainmaster.engines.spark import ENGINE, wire
 from trainmaster.engines.spark.bridge.line import CORES
@@ -58,24 +55,21 @@ class BesideDriver(MasterContainer):
 class SparkMaster(MasterSide):
     """The `MasterSide` of Spark."""
 
+    habits = Habits()
+
     def __init__(self, application: str, payload: Mapping[str, Any], job: Job, spec: AgentSpec) -> None:
         self._application, self._payload, self._job, self._spec = application, payload, job, spec
-        self._changes = Changes()
         self._tickets = Tickets(str(payload["address"]), str(payload["certificate"]), str(payload["key"]))
-        self._requests: dict[Key, Request] = {}
-        self._containers: dict[Key, Granted] = {}
+        self._running: dict[Key, bool] = {}  # what Spark was asked for -> whether it has begun
         self._released: set[Key] = set()
-        self._gathering: set[Key] = (
-            set()
-        )  # asked of Spark together and not begun: all are reported together, for a gang is sized by that
-        self._begun: list[Granted] = []
         self._waiting = _NO_WAIT
         self._told = ""  # how the application ended, by its bridge
         self._lacking: Mapping[str, Any] | None = None  # the wait for executors that the application has not
         self._overdue: asyncio.TimerHandle | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def open(self, epoch: int) -> Sequence[Holder]:
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
+        self._containers = containers
         await self._tickets.open()
         directory = os.open(wire.folder(), os.O_PATH)
         try:
@@ -87,22 +81,12 @@ class SparkMaster(MasterSide):
         finally:
             os.close(directory)
         self._send(verb="follow", job=self._payload["job_id"], token=self._payload["token"])
-        self._changes.start(self._listen(reader))
+        containers.work(self._listen(reader))
         return ()
 
-    async def ask(self, requests: Sequence[Request]) -> None:
-        by_key = {(request.task, request.serial): request for request in requests}
-        for key in self._requests.keys() - by_key.keys():
-            self._withdraw(key)
-        fresh = []
-        for key, request in by_key.items():
-            if key in self._containers:
-                self._changes.report(self._containers[key])
-            elif key not in self._requests:
-                self._requests[key] = request
-                fresh.append(self._order(key, request))
-        if fresh:
-            self._send(asks=fresh)
+    def create(self, requests: Sequence[Request]) -> None:
+        self._running |= {request.key: False for request in requests}
+        self._send(asks=[self._order(request.key, request) for request in requests])
 
     def _order(self, key: Key, request: Request) -> dict[str, Any]:
         """Return the message that asks the bridge for a container."""
@@ -118,26 +102,19 @@ class SparkMaster(MasterSide):
         values = {name: spec.pop(name) for name in SECRET}
         return {**spec, "ticket": self._tickets.ticket((request.task, request.serial), values)}
 
-    async def release(self, task: str, serial: int) -> None:
-        key = (task, serial)
-        if key in self._containers and self._writer is not None:
-            self._released.add(key)
-            self._send(release=key, within=self._job.roles[task.partition(":")[0]].stop.grace + AFTER_GRACE)
-        else:
-            if key in self._requests:
-                self._withdraw(key)
-            self._containers.pop(key, None)
-            self._tickets.withdraw(key)
-            self._changes.report(ContainerExited(task, serial, None, "not-needed"))
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        for key in (deletion.key for deletion in deletions):
+            if self._running.get(key):
+                self._released.add(key)
+                self._send(release=key, within=self._job.roles[key[0].partition(":")[0]].stop.grace + AFTER_GRACE)
+            else:
+                self._send(release=key, within=0)
+                self._end(key, ContainerExited(*key, None, "not-needed"))
 
-    def _withdraw(self, key: Key) -> None:
-        del self._requests[key]
+    def _end(self, key: Key, end: End) -> None:
+        self._running.pop(key, None)
         self._tickets.withdraw(key)
-        self._gathered(key)
-        self._send(release=key, within=0)
-
-    def changes(self) -> AsyncIterator[Change]:
-        return self._changes.stream()
+        self._containers.see(seen(key, GONE, end=end))
 
     async def free(self) -> Sequence[Free]:
         try:
@@ -146,7 +123,6 @@ class SparkMaster(MasterSide):
             return ()
 
     async def close(self, state: str) -> None:
-        await self._changes.cancel()
         self._time_out(None)
         await self._tickets.close()
         self._send(close=state, within=AFTER_GRACE)
@@ -173,11 +149,12 @@ class SparkMaster(MasterSide):
         self._time_out(None)
         wire.clear(self._application)
         why = self._over
-        self._changes.report(KillRequested(ENGINE.name, why, "killed-by-engine"))
-        for key in self._containers:  # nothing tells their ends any more: an agent's own word does
-            self._changes.report(Warned(*key, AFTER_GRACE, "killed-by-engine", {"detail": why}))
-        for key in self._requests:
-            self._changes.report(ContainerExited(*key, None, "not-needed"))
+        self._containers.report(KillRequested(ENGINE.name, why, "killed-by-engine"))
+        for key, runs in list(self._running.items()):
+            if runs:  # nothing tells its end any more: its agent's own word does
+                self._containers.report(Warned(*key, AFTER_GRACE, "killed-by-engine", {"detail": why}))
+            else:
+                self._end(key, ContainerExited(*key, None, "not-needed"))
 
     def _take(self, message: Mapping[str, Any]) -> None:
         ((kind, _),) = list(message.items())[:1]
@@ -186,48 +163,31 @@ class SparkMaster(MasterSide):
 
     def _take_chosen(self, message: Mapping[str, Any]) -> None:
         keys = [(task, serial) for task, serial in message["chosen"]]
-        self._gathering |= {key for key in keys if key in self._requests and self._requests[key].gang}
+        self._containers.see(*(seen(key, PLACED) for key in keys if key in self._running))
 
     def _take_started(self, message: Mapping[str, Any]) -> None:
-        task, serial = key = message["started"][0], message["started"][1]
+        key = message["started"][0], message["started"][1]
         info = message["event"]["Task Info"]
-        if self._requests.pop(key, None) is not None:
-            self._containers[key] = Granted(task, serial, str(info["Task ID"]), str(info["Host"]))
-            self._begun.append(self._containers[key])
-            self._gathered(key)
-
-    def _gathered(self, key: Key, has_ended: bool = False) -> None:
-        """Report what has begun, once all of a gang has that was asked of Spark together."""
-        self._gathering.discard(key)
-        self._begun = [granted for granted in self._begun if not has_ended or (granted.task, granted.serial) != key]
-        if not self._gathering:
-            for granted in self._begun:
-                self._changes.report(granted)
-            if (
-                self._begun and self._waiting.resource
-            ):  # a grant ends the wait that the job shows, and others of its asks wait on
-                self._changes.report(self._waiting)
-            self._begun = []
+        if self._running.get(key) is False:
+            self._running[key] = True
+            self._containers.see(seen(key, RUNNING, str(info["Host"]), str(info["Task ID"])))
+            if self._waiting.resource:  # a grant ends the wait that the job shows, and others of its asks wait on
+                self._containers.report(self._waiting)
 
     def _take_ended(self, message: Mapping[str, Any]) -> None:
         task, serial = key = message["ended"][0], message["ended"][1]
-        is_known = key in self._containers or key in self._requests
-        self._containers.pop(key, None)
-        self._requests.pop(key, None)
-        self._tickets.withdraw(key)
-        self._gathered(key, has_ended=True)
-        if is_known:
-            self._changes.report(end_of(task, serial, message, key in self._released))
+        if key in self._running:
+            self._end(key, end_of(task, serial, message, key in self._released))
 
     def _take_warned(self, message: Mapping[str, Any]) -> None:
         task, serial = message["warned"]
         by = f"Spark, which decommissions executor {message['executor']}"
-        self._changes.report(Warned(task, serial, NOTICE, "preempted", {"by": by}))
+        self._containers.report(Warned(task, serial, NOTICE, "preempted", {"by": by}))
 
     def _take_waits(self, message: Mapping[str, Any]) -> None:
         waits = message["waits"]
         self._waiting = Waiting("slots", waits["asked"], waits["free"], waits["detail"]) if waits else _NO_WAIT
-        self._changes.report(self._waiting)
+        self._containers.report(self._waiting)
         self._time_out(waits if waits and waits["is_lacking"] else None)
 
     def _take_over(self, message: Mapping[str, Any]) -> None:
@@ -247,7 +207,12 @@ class SparkMaster(MasterSide):
             limit = format_seconds(self._job.timeouts.start)
             detail = f"it waited for executors for {limit}, timeouts.start; {self._lacking['detail']}"
             task, serial = self._lacking["asks"][0]
-            self._changes.report(Refused(task, serial, detail))
+            self._containers.refuse((task, serial), detail)
+
+
+def seen(key: Key, phase: str, node: str = "", name: str = "", end: End | None = None) -> Seen:
+    """Return what is seen of a container. There is one for each key, and Spark names it once it has begun."""
+    return Seen(key, phase, f"{key[0]}/{key[1]}", node, (), name, end=end)
 
 
 def amounts_of(request: Request) -> dict[str, int]:

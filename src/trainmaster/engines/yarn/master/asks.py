@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from trainmaster.core.containers import Request, is_growth
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import Request
-from trainmaster.engines.gangs import is_growth
 from trainmaster.hadoop.errors import RemoteError
 from trainmaster.hadoop.proto import yarn_pb2 as y
 

@@ -5,21 +5,19 @@ what will be taken back. An ask is one container under an *allocation request id
 matching by size (YARN rounds sizes up), and the next master knows whose containers it inherits. Asks are absolute: sent again they change
 nothing. A ResourceManager that was restarted knows none of them (`not registered`), and gets all of them again.
 
-A granted container is started on its node at once, with our agent, and reported when it runs. Containers that a dead master was granted and
-never started are given back, and asked for anew.
+A container that was granted has its place; it runs once our agent was started in it on its node. Containers that a dead master was granted
+and never started are of no use: only that master had the token to start them.
 
 Containers are known by their whole id: the number in it counts from 1 again in each attempt of the application, so a container of a dead
 master and one of its successor have the same number. A ResourceManager that was restarted lists containers of earlier attempts late, in the
 answers to beats, as their nodes come back to it.
 
 A ResourceManager that was restarted knows only the containers of nodes that have come back to it, and says nothing when any other container
-is released. So a container that was given back counts as ended some time later, even if nobody reports its end.
+is released: the book writes such a container off.
 
 An ask that is larger than every live node is refused, and everything else in the same beat with it. It may fit a node that comes back, so
-it is put off, and sent again now and then.
-
-A node on which containers failed several times without a program's fault is not asked for any more. Containers of an elastic gang are kept
-until it is clear with how many the gang begins (see `gangs`).
+it is denied, and sent again now and then. A node on which containers failed several times without a program's fault is not asked for any
+more.
 """
 
 from __future__ import annotations
@@ -27,28 +25,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import attrs
 
+from trainmaster.core.containers import GOING, GONE, PLACED, RUNNING, Deletion, Habits, Request, Seen
 from trainmaster.core.errors import EngineFailed
 from trainmaster.core.machine.stimuli import (
-    Change,
     ContainerExited,
     ContainerLost,
-    Granted,
     Key,
     KillRequested,
-    Refused,
     Waiting,
     Warned,
 )
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.changes import Changes
-from trainmaster.engines.contract import AgentSpec, Free, Holder, MasterSide, Request
-from trainmaster.engines.gangs import Gathering
+from trainmaster.engines.containers import Containers
+from trainmaster.engines.contract import AgentSpec, Free, MasterSide
 from trainmaster.engines.yarn.master import asks, exits, waiting
 from trainmaster.engines.yarn.master.ending import Ending
 from trainmaster.engines.yarn.master.nodes import Avoided, Nodes, excluded, racks
@@ -62,8 +57,10 @@ FRESH, JUST = 0.03, 1.0  # FRESH: seconds between two beats while something was 
 PENDING, IDLE = 0.1, 1.0  # seconds between two beats while something is asked for, and otherwise
 EXPLAIN = 2.0  # seconds that asks wait before we look for the reason, and between two looks
 AGAIN = 1.0  # seconds until a beat that failed is tried again
-LATER = 10.0  # seconds until an ask that fits no node now is sent again
-UNTOLD = 10.0  # seconds after a release was heard, until the container counts as ended though nobody reports its end
+UNTOLD = 10.0  # seconds after a release was heard, until the container is written off, since nobody reports its end
+SETTLED = (
+    2.0  # seconds without another grant, after which a gang begins with what it has: two default heartbeats of a node
+)
 _NOT_REGISTERED = "ApplicationMasterNotRegisteredException"
 _OVER = ("ApplicationAttemptNotFoundException", "InvalidToken")
 _FINAL = {"succeeded": y.APP_SUCCEEDED, "failed": y.APP_FAILED, "killed": y.APP_KILLED}
@@ -74,17 +71,19 @@ log = logging.getLogger(__name__)
 
 @attrs.define(slots=True, eq=False)
 class _Container:
-    """A container that is ours."""
+    """A container that the ResourceManager gave us. `returned`: it is given back."""
 
     proto: y.ContainerProto
+    key: Key
     node: str
-    running: bool = False
     returned: bool = False
-    heard: float | None = None  # when the ResourceManager heard that the container is given back
 
     @property
     def id(self) -> str:
         return container_id_text(self.proto.id)
+
+    def seen(self, phase: str, end: ContainerExited | ContainerLost | None = None) -> Seen:
+        return Seen(self.key, phase, self.id, self.node, end=end)
 
 
 class YarnMaster(MasterSide):
@@ -92,6 +91,8 @@ class YarnMaster(MasterSide):
     the ResourceManager, which changes the master's token now and then; `protection` is as `conf.rpc_protection` gives it; `tracking(ended)`
     returns the address of the job's page, or of its history.
     """
+
+    habits = Habits(SETTLED, None, UNTOLD)
 
     def __init__(
         self, job: Job, spec: AgentSpec, context: Context, scheduler: Callable[[Token], Scheduler], token: Token, manager: ResourceManager,
@@ -104,19 +105,14 @@ class YarnMaster(MasterSide):
         self._preemption = preemption  # seconds between a warning and the container's end
         self._queue = ""
         self._nodes = Nodes(protection)
-        self._requests: dict[Key, Request] = {}
-        self._rows: dict[Key, asks.Rows] = {}  # as they were sent last
-        self._gathering = Gathering(lambda: asyncio.get_running_loop().time())
-        self._containers: dict[Key, _Container] = {}
-        self._by_container: dict[str, Key] = {}
-        self._changed: dict[Key, asks.Rows] = {}
-        self._put_off: dict[Key, float] = {}  # asks that fit no node now -> when they are sent again
+        self._rows: dict[Key, asks.Rows] = {}  # open asks, as they were sent last
+        self._changed: dict[Key, asks.Rows] = {}  # what the next beat sends
+        self._known: dict[str, _Container] = {}
         self._returned: dict[str, y.ContainerIdProto] = {}  # given back, in a beat that was not answered yet
         self._avoided = Avoided(excluded(job))
         self._cluster = 0  # how many nodes it has
         self._warned: set[str] = set()
         self._response = 0
-        self._changes = Changes()
         self._stirred = asyncio.Event()
         self._asked_at = 0.0  # when something was asked for last
         self._largest = y.ResourceProto()
@@ -126,72 +122,65 @@ class YarnMaster(MasterSide):
 
     # -- the contract --
 
-    async def open(self, epoch: int) -> Sequence[Holder]:
+    async def open(self, epoch: int, containers: Containers) -> Sequence[Seen]:
+        self._containers = containers
         answer = await self._register()
         self._queue, self._largest = answer.queue, answer.maximumCapability
         self._units = {kind.name: kind.units for kind in answer.resource_types}
         running = await self._nodes.running(answer.containers_from_previous_attempts)
-        for proto in sorted(
-            answer.containers_from_previous_attempts, key=lambda each: container_id_text(each.id) not in running
-        ):  # of two for the same ask, the running container is kept
-            self._inherit(proto)
-        holders = []
-        for key, container in list(self._containers.items()):
-            if container.id in running:
-                container.running = True
-                holders.append(Holder(*key, container.id, container.node))
-            else:
-                self._give_back(key)
-        self._changes.start(self._beat())
+        seen = []
+        for proto in answer.containers_from_previous_attempts:
+            if (container := self._note(proto)) is not None:
+                seen.append(container.seen(RUNNING if container.id in running else PLACED))
+        containers.work(self._beat())
         if self._ending is not None:
             self._ending.listen(self._report_kill)
-        return holders
+        return seen
 
-    async def ask(self, requests: Sequence[Request]) -> None:
-        by_key = {(request.task, request.serial): request for request in requests}
-        for key in self._requests.keys() - by_key.keys():
-            self._withdraw(key)
-        new = [key for key in by_key if key not in self._requests]
-        if new:
-            self._asked_at = asyncio.get_running_loop().time()
-        self._gathering.know(by_key[key] for key in new)
-        on_racks = await racks(self._manager) if any(by_key[key].hosts for key in new) else {}
-        for key in new:
-            container = self._containers.get(key)
-            if container is None:
-                self._requests[key] = by_key[key]
-                self._rows[key] = self._changed[key] = asks.ask_for(
-                    self._numbers.of(*key), by_key[key], on_racks, self._units
-                )
-            elif container.running:
-                self._changes.report(Granted(*key, container.id, container.node))
-        self._stirred.set()
-
-    async def release(self, task: str, serial: int) -> None:
-        key = (task, serial)
-        if key in self._containers:
-            self._give_back(key)
+    def create(self, requests: Sequence[Request]) -> None:
+        self._asked_at = asyncio.get_running_loop().time()
+        if any(request.hosts for request in requests):
+            self._containers.work(self._ask_near(requests))
         else:
-            if key in self._requests:
-                self._withdraw(key)
-            self._changes.report(ContainerExited(*key, None, "not-needed"))
+            self._ask(requests, {})
+
+    async def _ask_near(self, requests: Sequence[Request]) -> None:
+        on_racks = await racks(self._manager)
+        self._ask([request for request in requests if self._containers.book.wants(request.key)], on_racks)
+
+    def _ask(self, requests: Sequence[Request], on_racks: Mapping[str, str]) -> None:
+        for request in requests:
+            rows = asks.ask_for(self._numbers.of(*request.key), request, on_racks, self._units)
+            self._rows[request.key] = self._changed[request.key] = rows
         self._stirred.set()
 
-    def _withdraw(self, key: Key) -> Request:
-        request = self._requests.pop(key)
-        self._changed[key] = asks.withdrawal(self._rows.pop(key))
-        return request
+    def start(self, requests: Sequence[Request]) -> None:
+        containers = {container.key: container for container in self._known.values() if not container.returned}
+        by_node: dict[str, list[tuple[_Container, Request]]] = {}
+        for request in requests:
+            container = containers[request.key]
+            by_node.setdefault(container.node, []).append((container, request))
+        for group in by_node.values():
+            self._containers.work(self._start(group))
 
-    def changes(self) -> AsyncIterator[Change]:
-        return self._changes.stream()
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        for deletion in deletions:
+            if not deletion.id:
+                self._withdraw(deletion.key)
+                self._containers.see(Seen(deletion.key, GONE, ""))
+            elif (container := self._known.get(deletion.id)) is not None and not container.returned:
+                container.returned = True
+                self._return(container.proto)
+        self._stirred.set()
+
+    def _withdraw(self, key: Key) -> None:
+        if (rows := self._rows.pop(key, None)) is not None:
+            self._changed[key] = asks.withdrawal(rows)
 
     async def free(self) -> Sequence[Free]:
         return await waiting.free(self._manager)
 
     async def close(self, state: str) -> None:
-        for key in list(self._containers):
-            self._give_back(key)
-        await self._changes.cancel()
         request = y.FinishApplicationMasterRequestProto(
             final_application_status=_FINAL[state], tracking_url=self._tracking(True)
         )
@@ -236,22 +225,20 @@ class YarnMaster(MasterSide):
         explained_at = loop.time()
         while True:
             try:
-                self._send_put_off()
                 self._take(await self._send_changes())
-                self._write_off()
             except RemoteError as error:
                 await self._process_refusal(error)
             except HadoopError as error:
                 log.warning("the ResourceManager cannot be asked: %s", error)
-                self._changes.report(
+                self._containers.report(
                     Waiting("resource manager", "", "", f"the ResourceManager cannot be reached: {error}")
                 )
                 await asyncio.sleep(AGAIN)
-            if not self._requests:
+            if not self._rows:
                 explained_at = loop.time()
             elif loop.time() - explained_at > EXPLAIN:
                 explained_at = loop.time()
-                self._changes.start(self._explain())
+                self._containers.work(self._explain())
             try:
                 async with asyncio.timeout(self._pause()):
                     await self._stirred.wait()
@@ -259,9 +246,9 @@ class YarnMaster(MasterSide):
                 continue
 
     def _pause(self) -> float:
-        if self._requests and asyncio.get_running_loop().time() - self._asked_at < JUST:
+        if self._rows and asyncio.get_running_loop().time() - self._asked_at < JUST:
             return FRESH
-        return PENDING if self._requests or self._returned or self._gathering else IDLE
+        return PENDING if self._rows or self._returned else IDLE
 
     async def _send_changes(self, size: asks.Size | None = None) -> y.AllocateResponseProto:
         """Send a beat, with all asks that changed, or with those of one size alone where `size` is given."""
@@ -278,10 +265,9 @@ class YarnMaster(MasterSide):
         except BaseException:
             self._changed = changed | self._changed
             raise
-        for container in returned:
-            self._returned.pop(container, None)
-            if (key := self._by_container.get(container)) is not None and self._containers[key].heard is None:
-                self._containers[key].heard = asyncio.get_running_loop().time()
+        for name in returned:
+            self._returned.pop(name, None)
+        self._containers.see(*(self._known[name].seen(GOING) for name in returned if name in self._known))
         self._response = answer.response_id
         return answer
 
@@ -298,13 +284,13 @@ class YarnMaster(MasterSide):
                 log.warning("this master cannot register with the ResourceManager yet: %s", away)
                 await asyncio.sleep(AGAIN)
                 return
-            self._send_all_again()
-            self._changes.start(self._adopt(answer.containers_from_previous_attempts))
+            self._forget_all()
+            self._containers.work(self._adopt(answer.containers_from_previous_attempts))
         elif name in _OVER:
             if self._ending is not None and (why := await self._ending.killed()):
                 self._report_kill(why)
             else:
-                self._changes.fail(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
+                self._containers.fail(EngineFailed(f"YARN has ended this master: {error}", anchor="master-ended"))
             raise asyncio.CancelledError
         elif asks.is_of_an_ask(error):
             if not self._drop_impossible(error):
@@ -315,20 +301,22 @@ class YarnMaster(MasterSide):
 
     def _report_kill(self, why: str) -> None:
         """Report that YARN has killed the application and ends all its containers, in the moment that is left to write that."""
-        self._changes.report(KillRequested("yarn", why))
-        for key in self._containers:
-            self._changes.report(ContainerExited(*key, None, "killed-by-engine"))
+        self._containers.report(KillRequested("yarn", why))
+        ends = [
+            (container, ContainerExited(*container.key, None, "killed-by-engine")) for container in self._known.values()
+        ]
+        self._containers.see(*(container.seen(GONE, end) for container, end in ends))
 
     def _drop_impossible(self, error: RemoteError) -> bool:
         """Refuse the asks for a size, a resource or a label that is never granted. Return whether there are any."""
         dropped = [
-            key for key, request in self._requests.items()
+            request.key for request in self._containers.book.asked()
             if "Label" in error.name or not asks.fits(asks.resource_of(request, self._units), self._largest)
         ]  # fmt: skip
         for key in dropped:
-            del self._requests[key], self._rows[key]
+            self._rows.pop(key, None)
             self._changed.pop(key, None)
-            self._changes.report(Refused(*key, str(error)))
+            self._containers.refuse(key, str(error))
         return bool(dropped)
 
     async def _put_off_too_large(self) -> None:
@@ -342,32 +330,19 @@ class YarnMaster(MasterSide):
                 if not asks.is_of_an_ask(error):
                     return  # the next beat gets the same refusal
                 log.warning("the ResourceManager grants nothing of this size now: %s", error)
-                later = asyncio.get_running_loop().time() + LATER
                 refused = [key for key, rows in self._changed.items() if asks.size_of(rows) == size]
                 for key in refused:
                     del self._changed[key]
-                    self._put_off[key] = later
+                    self._containers.deny(key)
             except HadoopError:
                 return
 
-    def _send_put_off(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for key in [key for key, later in self._put_off.items() if later <= now]:
-            del self._put_off[key]
-            if key in self._rows:
-                self._changed.setdefault(key, self._rows[key])
-
-    def _send_all_again(self) -> None:
-        """Send a ResourceManager that was restarted all asks and all releases. Containers that were granted and not started are lost."""
-        self._changed = self._rows | self._changed
-        for key, container in list(self._containers.items()):
-            if key in self._gathering:
-                self._give_back(key)
-                self._forget(key)
-                self._changes.report(ContainerExited(*key))
-            elif container.returned:
-                container.heard = None
-                self._give_back(key)
+    def _forget_all(self) -> None:
+        """Ask and release all again, of a ResourceManager that was restarted. Containers that were granted and not started are lost."""
+        self._rows, self._changed = {}, {}
+        for container in self._known.values():
+            container.returned = False
+        self._containers.forget()
         self._stirred.set()
 
     def _take(self, answer: y.AllocateResponseProto) -> None:
@@ -375,155 +350,99 @@ class YarnMaster(MasterSide):
         self._cluster, self._left = answer.num_cluster_nodes, answer.limit
         # The old token is good for some time yet, and for no new connection after that.
         if answer.HasField("am_rm_token"):
-            self._changes.start(self._scheduler.close())
+            self._containers.work(self._scheduler.close())
             self._scheduler = self._scheduler_for(token_of(answer.am_rm_token))
-        starting: list[tuple[Key, Request]] = []
-        for container in answer.allocated_containers:
-            key = self._numbers.key(container.allocation_request_id)
-            if key is None or key in self._containers or key not in self._requests:
-                self._return(container)
-                continue
-            request = self._withdraw(key)
-            self._inherit(container)
-            if not self._gathering.add(key, request):
-                starting.append((key, request))
+        placed = [container for proto in answer.allocated_containers if (container := self._note(proto)) is not None]
+        for container in placed:
+            self._withdraw(container.key)
+        self._containers.see(*(container.seen(PLACED) for container in placed))
         for status in answer.completed_container_statuses:
             self._process_end(status)
         if answer.containers_from_previous_attempts:
-            self._changes.start(self._adopt(answer.containers_from_previous_attempts))
-        for group in self._by_node(starting):
-            self._changes.start(self._start([group]))
-        for gang in self._gathering.complete(self._requests.values()):
-            self._changes.start(self._start(self._by_node(gang)))
+            self._containers.work(self._adopt(answer.containers_from_previous_attempts))
         preempted = [*answer.preempt.strictContract.container, *answer.preempt.contract.container]
         for preempted_container in preempted:
             name = container_id_text(preempted_container.id)
-            if (key := self._by_container.get(name)) is not None and name not in self._warned:
+            if (known := self._known.get(name)) is not None and name not in self._warned:
                 self._warned.add(name)
-                self._changes.report(Warned(*key, self._preemption))
+                self._containers.report(Warned(*known.key, self._preemption))
 
     # -- containers --
 
-    def _inherit(self, container: y.ContainerProto) -> None:
-        key = self._numbers.key(container.allocation_request_id)
-        if key is None or key in self._containers:
-            self._return(container)
-            return
-        self._containers[key] = _Container(container, node_text(container.nodeId))
-        self._by_container[container_id_text(container.id)] = key
+    def _note(self, proto: y.ContainerProto) -> _Container | None:
+        """Return a container of ours; None where its number is of no task, and it goes back."""
+        if (key := self._numbers.key(proto.allocation_request_id)) is None:
+            self._return(proto)
+            return None
+        return self._known.setdefault(container_id_text(proto.id), _Container(proto, key, node_text(proto.nodeId)))
 
     async def _adopt(self, containers: Sequence[y.ContainerProto]) -> None:
-        """Take over containers of earlier attempts that the ResourceManager lists after our start, or return them.
+        """Take containers of earlier attempts that the ResourceManager lists after our start; return those that do not run.
 
         A task whose container was not listed at our start was written off then, and has another container. So only the container of an
         ask that is still open is kept: the task's own agent runs in it.
         """
-        unknown = [container for container in containers if container_id_text(container.id) not in self._by_container]
+        unknown = [container for container in containers if container_id_text(container.id) not in self._known]
         running = await self._nodes.running(unknown)
-        for container in unknown:
-            key, name = self._numbers.key(container.allocation_request_id), container_id_text(container.id)
-            if name in self._by_container:
-                continue
-            if key is None or key not in self._requests or name not in running:
-                log.warning("%s is an earlier master's, and no task needs it: it is given back", name)
-                self._return(container)
-                continue
-            self._withdraw(key)
-            self._inherit(container)
-            self._containers[key].running = True
-            self._changes.report(Granted(*key, name, self._containers[key].node))
+        for proto in unknown:
+            if container_id_text(proto.id) not in running:
+                self._return(proto)
+            elif (container := self._note(proto)) is not None:
+                self._withdraw(container.key)
+                self._containers.see(container.seen(RUNNING))
 
     def _return(self, container: y.ContainerProto) -> None:
         self._returned[container_id_text(container.id)] = container.id
         self._stirred.set()
 
-    def _by_node(self, grants: Sequence[tuple[Key, Request]]) -> list[list[tuple[Key, Request]]]:
-        by_node: dict[str, list[tuple[Key, Request]]] = {}
-        for key, request in grants:
-            by_node.setdefault(self._containers[key].node, []).append((key, request))
-        return list(by_node.values())
-
-    async def _start(self, on_nodes: Sequence[Sequence[tuple[Key, Request]]]) -> None:
-        """Start our agent in containers, and report all of them at once."""
-        for change in chain(*await asyncio.gather(*map(self._start_on_node, on_nodes))):
-            self._changes.report(change)
-
-    async def _start_on_node(self, grants: Sequence[tuple[Key, Request]]) -> list[Change]:
-        """Start our agent in containers of one node, in one call. Return what became of each."""
-        launches: list[tuple[y.ContainerProto, y.ContainerLaunchContextProto]] = []
-        changes: list[Change] = []
-        grants = [(key, request) for key, request in grants if key in self._containers]
-        for key, request in grants:
+    async def _start(self, granted: Sequence[tuple[_Container, Request]]) -> None:
+        """Start our agent in containers of one node, in one call."""
+        launches = []
+        for container, request in granted:
             spec = {
                 **self._spec(request, ()),
-                "container": self._containers[key].id,
-                "node": self._containers[key].node,
+                "container": container.id,
+                "node": container.node,
                 "gpus": request.gpus if asks.GPU in self._units else None,
             }
-            launches.append((self._containers[key].proto, self._context(spec)))
-        failed = await self._nodes.start(launches) if launches else {}
-        for key, _ in grants:
-            container = self._containers.get(key)
-            if container is None:
-                continue
+            launches.append((container.proto, self._context(spec)))
+        failed = await self._nodes.start(launches)
+        for container, _ in granted:
             if (failure := failed.get(container.id)) is None:
-                container.running = True
-                changes.append(Granted(*key, container.id, container.node))
-            else:
-                self._avoided.blame(container.node, self._cluster)
-                self._give_back(key)
-                self._forget(key)
-                changes.append(
-                    ContainerExited(*key, None, "localization-failed", {"detail": failure, "node": container.node})
-                )
-        return changes
+                self._containers.see(container.seen(RUNNING))
+                continue
+            self._avoided.blame(container.node, self._cluster)
+            del self._known[container.id]
+            self._return(container.proto)
+            figures = {"detail": failure, "node": container.node}
+            self._containers.see(
+                container.seen(GONE, ContainerExited(*container.key, None, "localization-failed", figures))
+            )
 
     def _process_end(self, status: y.ContainerStatusProto) -> None:
-        key = self._by_container.get(container_id_text(status.container_id))
-        if key is None:
+        if (container := self._known.pop(container_id_text(status.container_id), None)) is None:
             return
-        container = self._forget(key)
-        node = container.node
+        key, node = container.key, container.node
         if exits.lost(status.exit_status, status.diagnostics):
-            self._changes.report(ContainerLost(*key, "node-lost", {"node": node}))
+            self._containers.see(container.seen(GONE, ContainerLost(*key, "node-lost", {"node": node})))
             return
         reason, figures = exits.reason(status.exit_status, status.diagnostics, node)
         if exits.blames(status.exit_status) and not container.returned:
             self._avoided.blame(node, self._cluster)
-        self._changes.report(ContainerExited(*key, status.exit_status, reason, figures))
-
-    def _write_off(self) -> None:
-        """Report as ended each container that was given back a while ago and whose end nobody reported: its node died meanwhile, and the
-        ResourceManager has no record of it.
-        """
-        now = asyncio.get_running_loop().time()
-        for key, container in list(self._containers.items()):
-            if container.heard is not None and now - container.heard >= UNTOLD:
-                log.warning("YARN says nothing of the end of %s, which was given back", container.id)
-                self._forget(key)
-                self._changes.report(ContainerExited(*key))
-
-    def _forget(self, key: Key) -> _Container:
-        container = self._containers.pop(key)
-        del self._by_container[container.id]
-        self._gathering.drop(key)
-        return container
-
-    def _give_back(self, key: Key) -> None:
-        container = self._containers[key]
-        container.returned = True
-        self._gathering.drop(key)
-        self._return(container.proto)
+        self._containers.see(container.seen(GONE, ContainerExited(*key, status.exit_status, reason, figures)))
 
     # -- words --
 
     async def _explain(self) -> None:
+        requests = self._containers.book.asked()
+        if not requests:
+            return
         try:
             reason = await waiting.explain(
-                self._manager, self._queue, list(self._requests.values()), self._left, self._label, self._avoided.hosts
+                self._manager, self._queue, requests, self._left, self._label, self._avoided.hosts
             )
         except HadoopError as error:
             log.warning("why it waits is not known: %s", error)
             return
-        if self._requests:
-            self._changes.report(reason)
+        if self._containers.book.asked():
+            self._containers.report(reason)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from trainmaster.core.containers import Request
 from trainmaster.core.machine.stimuli import Waiting
 from trainmaster.core.spec.quantities import format_bytes
-from trainmaster.engines.contract import Free, Queue, Request
+from trainmaster.engines.contract import Free, Queue
 from trainmaster.engines.yarn.master.asks import GPU, MIB, label_of
 from trainmaster.hadoop.proto import yarn_pb2 as y
 from trainmaster.hadoop.yarn import ResourceManager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from trainmaster.core.containers import Request
 from trainmaster.core.errors import BadInput
 from trainmaster.core.spec.job import Job
-from trainmaster.engines.contract import Request
 from trainmaster.engines.yarn.master.asks import GPU, MIB, label_of, resource
 from trainmaster.engines.yarn.master.nodes import excluded
 from trainmaster.engines.yarn.master.waiting import amount, count, extended, request_amount

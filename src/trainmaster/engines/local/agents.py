@@ -1,4 +1,4 @@
-"""The master's view of its containers: agents forked by the template, or taken over from an earlier master.
+"""The agents of a master on this machine: forked by the template, or taken over from an earlier master.
 
 The template reports the exits of its own agents, with their status, when none of their processes is left. If the template dies, its agents
 go on. They are then watched by pidfd, like those of an earlier master: exact and at once, but without a status, and we end the processes
@@ -26,8 +26,8 @@ from trainmaster.host.processes import Process
 _PATIENCE = 5.0  # s that a template may take to end after we close its link
 
 
-class Containers:
-    """The containers of one job. `began(key, process)` and `ended(key, status, reason, figures)` are called on the loop.
+class Agents:
+    """The agents of one job. `began(key, process)` and `ended(key, status, reason, figures)` are called on the loop.
 
     So is `failed(error)`, where this object cannot go on: a master that gets no more news of its containers must not go on as if nothing
     happened to them.
