@@ -23,7 +23,6 @@ from conformance.engines import TM, Engine, python, role
 from serving import serving
 from waiting import until, until_async
 
-import trainmaster
 from trainmaster.client.programs import program_of
 from trainmaster.web.proxy import Program, Programs
 
@@ -70,7 +69,7 @@ async def browse(job: Any, label: str, act: Callable[[Ask], Awaitable[None]]) ->
     """Open a page of the job as a browser does, from the page's own origin; `act` asks for more of it."""
 
     async def find(name: str, label: str) -> Program | None:
-        return program_of(name, label, await asyncio.to_thread(trainmaster.attach(name).status))
+        return await asyncio.to_thread(program_of, name, label)
 
     programs = Programs(find, asyncio.get_running_loop().time)
     async with serving(programs) as port:

@@ -42,9 +42,9 @@ def told(play: Play, kind: str) -> list[tuple[float, dict[str, Any]]]:
     return [(event.at - BEGINNING, dict(event.data)) for event in play.master.log if event.type == kind]
 
 
-def node_of(task: str) -> str:
-    """The node that a task is on at first: the same each time."""
-    play = played(Steps(), 6, hours=0.01)
+def node_of(task: str, **job: Any) -> str:
+    """The node that a task of such a job is on at first: the same each time."""
+    play = played(Steps(), 6, hours=0.01, **job)
     return next(data["node"] for _, data in told(play, "granted") if data["task"] == task)
 
 
@@ -88,9 +88,12 @@ def test_a_straggler_is_replaced_at_no_cost_where_that_is_asked_for(scope: str) 
 
 
 def test_a_straggler_of_a_group_is_replaced_when_a_checkpoint_was_just_stored() -> None:
-    steps = Steps(slow=3.0, node=node_of("worker:2"))
-    checkpoint = {"path": "ckpt", "url": "memory://ckpt"}
-    play = played(steps, 6, scope="group", role={"stragglers": "replace"}, checkpoint=checkpoint)
+    job: Any = {
+        "scope": "group",
+        "role": {"stragglers": "replace"},
+        "checkpoint": {"path": "ckpt", "url": "memory://ckpt"},
+    }
+    play = played(Steps(slow=3.0, node=node_of("worker:2", **job)), 6, **job)
     at = next(at for at, data in told(play, "attempt-written-off") if data["reason"] == "straggling")
     assert min(at - stored for stored, _ in told(play, "checkpoint-saved") if stored <= at) < 5.0
 

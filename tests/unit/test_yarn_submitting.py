@@ -129,7 +129,7 @@ def test_a_damaged_note_on_a_job_is_named_and_hides_no_other_job(
     for job in (ID, OTHER):
         known.keep(job, {"token": f"of {job}"})
     hdfs.at(f"/user/alice/.trainmaster/jobs/{ID}/access").write_bytes(damage)
-    monkeypatch.setattr(store, "read_range", lambda dfs, path, offset, size: dfs.at(path).read_bytes())
+    monkeypatch.setattr(store, "read_rest", lambda dfs, path, name, offset, largest: dfs.at(path).read_bytes())
     monkeypatch.setattr(adopting, "client_side", lambda engine: SimpleNamespace(store=lambda: known))
     noted: list[str] = []
     monkeypatch.setattr(adopting, "_note_job", lambda *told: noted.append(told[-1]["token"]))

@@ -20,7 +20,6 @@ from trainmaster.web.contract import Unknown
 if TYPE_CHECKING:
     from trainmaster.web.proxy import Program, Programs
 
-FRESH = 1.0  # s that a master's answer holds
 DOMAIN = "localhost"
 LOOK_AGAIN = 10.0  # s until event files are looked for again, where there were none
 LOOK_SHARE = 20  # and so many times as long as looking took
@@ -33,9 +32,7 @@ class Links:
         """`status(job)` returns a job's present status, and raises TrainmasterError."""
         self._port, self.status = port, status
         self._boards = TensorBoards()
-        self._answers: dict[
-            tuple[str, str], tuple[float, asyncio.Future[Program | None]]
-        ] = {}  # of masters, and until when
+        self._asking: dict[tuple[str, str], asyncio.Future[Program | None]] = {}  # masters, where their programs are
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await self._programs(scope, receive, send)
@@ -64,12 +61,12 @@ class Links:
 
         if label == BOARD_LABEL and (board := self._boards.program(job)) is not None:
             return board
-        now = time.monotonic()
-        self._answers = {key: answer for key, answer in self._answers.items() if answer[0] > now}
-        if (job, label) not in self._answers:  # a page asks for many things at once
-            self._answers[job, label] = now + FRESH, asyncio.ensure_future(in_thread(program_of, job, label))
+        key = (job, label)
+        if key not in self._asking:  # a page asks for many things at once
+            self._asking[key] = asyncio.ensure_future(in_thread(program_of, job, label))
+            self._asking[key].add_done_callback(lambda _: self._asking.pop(key))
         try:
-            return await asyncio.shield(self._answers[job, label][1])
+            return await asyncio.shield(self._asking[key])
         except (TrainmasterError, OSError):  # the job was removed, or its master does not answer
             return None
 

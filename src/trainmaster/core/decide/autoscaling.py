@@ -92,7 +92,9 @@ def _change(state: State, group: Group, scaling: Scaling, rate: Rate, now: float
         request = {"role": rate.role, "size": size, "by": "autoscaling", "figures": figures}
         return [("scale-requested", request)] if size not in (rate.size, requested) else []
     advised = rate.size if scaling.advice is None else scaling.advice["size"]
-    if scaling.by_user or size == advised or not is_sure:
+    # Near the size that was advised: a rate at the border would change the advice with each measurement.
+    is_near = scaling.advice is not None and size != rate.size and abs(size - advised) <= advised // 4
+    if scaling.by_user or size == advised or is_near or not is_sure:
         return []
     return [("scale-advised", {"role": rate.role, "size": size, "members": rate.size, "figures": figures})]
 
