@@ -221,7 +221,7 @@ def check_listing(name: str, size: int) -> None:
             f"the list of the files of input {name} takes {size >> 20} MiB, and may take {LISTING >> 20} MiB",
             place=f"inputs.{name}",
             mend="pack the files into fewer, larger ones, or name several inputs",
-            anchor="input-missing",
+            anchor="input-too-long",
         )
 
 
