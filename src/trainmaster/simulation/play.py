@@ -117,9 +117,14 @@ class Play:
         return living[0] if len(living) > 1 and self.world.rng.random() < 0.3 else living[-1]
 
     def _strand(self, container: Container) -> None:
-        agent = self.agents.get((container.task, container.serial))
+        agent = self._agent_in(container)
         if agent is not None and agent.running:
             self.world.strand(container.task, agent.running)
+
+    def _agent_in(self, container: Container) -> Agent | None:
+        """Return the agent of a container; None where it has ended, or another container with the same key has it."""
+        agent = self.agents.get(container.key)
+        return agent if agent is not None and agent.container is container else None
 
     def _agent_ended(self, agent: Agent, status: int) -> None:
         del self.agents[agent.key]
@@ -127,7 +132,7 @@ class Play:
 
     def _stop_agent(self, container: Container) -> None:
         """Have the container end; nothing happens where its node does not answer, or it has ended already."""
-        agent = self.agents.get((container.task, container.serial))
+        agent = self._agent_in(container)
         if agent is not None and container.node not in self.world.lost_nodes:
             agent.die(143)
 
