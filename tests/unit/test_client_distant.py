@@ -213,6 +213,15 @@ def test_of_anothers_job_the_storage_is_removed_where_its_master_has_signed_alon
     assert (f"{storage.url} is its own: that stays" in capsys.readouterr().err) is not is_own
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_master_that_is_quicker_than_its_submit_is_not_reached_yet() -> None:
+    job = submitted("memory://quick")
+    site = {name: value for name, value in site_of(job).items() if name != "application"}
+    (job_storage(job) / "site.json").write_text(json.dumps(site))
+    write_master(storage_for(place_of(job_storage(job))), MasterRecord(1, ("10.0.0.1:1",)), "t")
+    assert connect.live(job) is None
+
+
 def test_a_storage_that_is_a_path_must_be_there(cluster: Cluster, tmp_path: Path) -> None:
     def adapted(place: Path) -> str:
         return for_cluster.adapted(job_from({**KEYS, "storage": f"file://{place}"}), "yarn").storage

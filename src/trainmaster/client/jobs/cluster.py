@@ -166,6 +166,8 @@ class Cluster:
         site, address = site_of(job), record.addresses[0]
         if site.get("beside"):  # its master is on the submitter's machine
             plain = connect_directly(address, CONNECT)
+        elif "application" not in site:  # its master is quicker than its submit, which is about to note how to reach it
+            raise FileNotFoundError("its submit is not over yet")
         else:
             plain = self._client.reach(site["application"], address, CONNECT)
         plain.settimeout(CONNECT)  # a master listens at once, and answers when its first line is written
