@@ -132,7 +132,8 @@ class LocalHost:
     def leave(self) -> None:
         from trainmaster.host import places
 
-        self._engine.load("client_side")().forget(Path(self._storage))
+        if self._engine.capabilities.on_this_machine:  # not one that only ends the log of a cluster's job here
+            self._engine.load("client_side")().forget(Path(self._storage))
         places.remove_job_dir(self._job)
 
 
