@@ -93,11 +93,12 @@ class Containers:
                 while not self.book.is_empty:
                     self._emptied.clear()
                     await self._emptied.wait()
-        await self._engine.close(state)
-        self._is_closed = True
+        # No work of the engine goes on beside its end: a beat of YARN's after that would be refused, and end the master.
         for task in (tasks := self._tasks - {asyncio.current_task()}):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._engine.close(state)
+        self._is_closed = True
         self._changes.put_nowait(None)
 
     # -- the engine's side --
